@@ -134,9 +134,7 @@ func TestClaimTakesMemory(t *testing.T) {
 	if r != cache.Stored {
 		t.Fatal(r, err)
 	}
-	if now := stats(t, c).AllocatedBytes; now != before+size {
-		t.Errorf("a claim of %d bytes made %d bytes of pages %d", size, before, now)
-	}
+	expect.Equal(t, stats(t, c).AllocatedBytes, before+size, "bytes of pages after a claim of %d", size)
 	expect.NoError(t, k.Publish())
 	wantSample(t, c, 2, make([]byte, size))
 	expect.Equal(t, stats(t, c).AllocatedBytes, before+size, "bytes of pages after reads")
@@ -289,18 +287,14 @@ func TestGenerationsWrapAround(t *testing.T) {
 			}
 			k.Abort()
 		}
-		if g := layout.Generation(shm.Word(seg.Word(4).Load())); g != 2 {
-			t.Errorf("generation %d after five aborts from %d, want 2", g, last-2)
-		}
+		expect.Equal(t, layout.Generation(shm.Word(seg.Word(4).Load())), 2, "generation after five aborts from %d", last-2)
 		for range 5 { // and by clears
 			set(t, c, 5, payload(5, 0, 1000), 0, cache.Stored)
 			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
 				t.Fatal(r, err)
 			}
 		}
-		if g := layout.Generation(shm.Word(seg.Word(5).Load())); g != 2 {
-			t.Errorf("generation %d after five clears from %d, want 2", g, last-2)
-		}
+		expect.Equal(t, layout.Generation(shm.Word(seg.Word(5).Load())), 2, "generation after five clears from %d", last-2)
 		checkSound(t, seg)
 		// The number of freed slots wraps around too.
 		if seg.HasSlotTable() {

@@ -195,9 +195,7 @@ func (c *child) hear() string {
 func (c *child) ask(want, format string, args ...any) {
 	c.t.Helper()
 	c.tell(format, args...)
-	if got := c.hear(); got != want {
-		c.t.Fatalf("a child answered %q to %q, want %q", got, fmt.Sprintf(format, args...), want)
-	}
+	fatal.Equal(c.t, c.hear(), want, "a child's answer to %q", fmt.Sprintf(format, args...))
 }
 
 // kill ends the child by SIGKILL, if it still runs, and waits until the kernel has freed its locks.

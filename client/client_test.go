@@ -262,9 +262,7 @@ func TestGetOrLoadContexts(t *testing.T) {
 	if err := <-loader; !errors.Is(err, context.Canceled) {
 		t.Errorf("the loader got %v", err)
 	}
-	if got := <-patient; got != "mine<nil>" {
-		t.Errorf("the patient caller got %s", got)
-	}
+	expect.Equal(t, <-patient, "mine<nil>", "the patient caller gets")
 	dead, cancelDead := context.WithCancel(t.Context())
 	cancelDead()
 	if _, err := c.GetOrLoad(dead, 2, nil); !errors.Is(err, context.Canceled) {

@@ -129,9 +129,7 @@ func TestSlowSample(t *testing.T) {
 		defer release()
 		fatal.Until(t, "samples after the slow sample are read", func() bool { return d.reads[15].Load() > 0 })
 		time.Sleep(20 * time.Millisecond)
-		if n := d.reads[16].Load(); n != 0 {
-			t.Errorf("sample 16 is more than 3 batches after batch 0, and was read")
-		}
+		expect.Equal(t, d.reads[16].Load(), 0, "reads of sample 16, which is more than 3 batches after batch 0")
 	}()
 	for b, err := range l.Batches(t.Context()) {
 		fatal.If(t, err)

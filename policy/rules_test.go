@@ -87,9 +87,7 @@ func TestPool(t *testing.T) {
 	fatal.Equal(t, few.Slot(7), rule.Slot(7, 50), "")
 	for _, want := range []uint64{90, 90, 3, 3} {
 		s := policy.NewSearch(rule, policy.Candidate{Sample: 999, Next: 5}, 0, 100, &pool)
-		if slot := s.Slot(7); slot != want {
-			t.Fatalf("slot %d, not %d", slot, want)
-		}
+		fatal.Equal(t, s.Slot(7), want, "slot")
 	}
 }
 

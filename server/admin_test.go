@@ -17,6 +17,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fewlines"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -249,7 +250,5 @@ func TestRefusalsTakeFewLines(t *testing.T) {
 		wantRequest(t, s, "DELETE", "/v1/caches/none/plan", "", 404)
 	}
 	stop()
-	if n := strings.Count(log.String(), "an operator was refused"); n != fewlines.PerMinute {
-		t.Errorf("%d lines:\n%s", n, log.String())
-	}
+	expect.Equal(t, strings.Count(log.String(), "an operator was refused"), fewlines.PerMinute, "lines in\n%s", log.String())
 }

@@ -70,9 +70,7 @@ func TestReplacesAnotherVersion(t *testing.T) {
 	s, _ := start(t, o)
 	p, number, _ := join(t, s)
 	p.wantFetched(number, 3)
-	if n := strings.Count(log.String(), "replaces one of another version"); n != 1 {
-		t.Errorf("%d lines in\n%s", n, log.String())
-	}
+	expect.Equal(t, strings.Count(log.String(), "replaces one of another version"), 1, "lines in\n%s", log.String())
 }
 
 // Ensure that a server drops an emptied cache that it cannot make again because its folder is

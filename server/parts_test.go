@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
@@ -122,9 +123,7 @@ func TestProgramsReadPartsOfObjects(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d and %s", body, code, answer, want.code, want.said)
 		}
 	}
-	if n := s.opened.Load(); n != 1 {
-		t.Errorf("requests to one storage opened it %d times", n)
-	}
+	expect.Equal(t, s.opened.Load(), 1, "openings by requests to one storage")
 	tell(t, d.Server, "POST", "/v1/objects", `{"source": {"path": "shelf://box/b.txt", "remote": {"region": "x"}}, "keys": {"id": "a", "secret": "b"}}`)
 	if n := s.opened.Load(); n != 2 || d.keys.Load() != "ab" {
 		t.Errorf("another region: %d are open, and the keys are %v", n, d.keys.Load())
@@ -224,13 +223,9 @@ func TestPartsThatOverlapAreReadOnce(t *testing.T) {
 		t.Errorf("%d bytes are read of parts that have 3700", n)
 	}
 	for _, at := range []int{1000, 1500, 2000, 2500, 3000, 4000, 4500} {
-		if got := askPart(t, d, "overlap://box/x", s.tag, size, at, 500); got != s.all["overlap://box/x"][:500] {
-			t.Errorf("the part at %d is %q", at, got)
-		}
+		expect.Equal(t, askPart(t, d, "overlap://box/x", s.tag, size, at, 500), s.all["overlap://box/x"][:500], "the part at %d", at)
 	}
-	if n := s.reads.Load(); n != 6 {
-		t.Errorf("there were %d reads", n)
-	}
+	expect.Equal(t, s.reads.Load(), 6, "reads")
 	before := s.bytes.Load()
 	_, answer := tell(t, d.Server, "POST", "/v1/part", fmt.Sprintf(
 		`{"source": {"path": "overlap://box/x"}, "bytes": %d, "tag": %d, "at": 500, "size": 100, "more": 3000}`, size, s.tag))
@@ -369,16 +364,12 @@ func TestPartsWaitForTheMemoryOfOthers(t *testing.T) {
 	var asked sync.WaitGroup
 	for k := range 12 {
 		asked.Go(func() {
-			if got := askPart(t, d, "narrow://box/x", s.tag, 120, 10*k, 10); got != "0123456789" {
-				t.Errorf("part %d is %q", k, got)
-			}
+			expect.Equal(t, askPart(t, d, "narrow://box/x", s.tag, 120, 10*k, 10), "0123456789", "part %d", k)
 		})
 	}
 	fatal.Until(t, "parts are read", func() bool { return s.reads.Load() == 5 })
 	time.Sleep(100 * time.Millisecond) // without a limit, the others are read by now
-	if n := s.reads.Load(); n != 5 {
-		t.Errorf("%d parts of 10 bytes are read at a time, of 50 bytes", n)
-	}
+	expect.Equal(t, s.reads.Load(), 5, "parts of 10 bytes that are read at a time, of 50 bytes")
 	close(gate)
 	asked.Wait()
 }
@@ -394,9 +385,7 @@ func TestLargePartsAreReadIntoTheSameMemory(t *testing.T) {
 	var asked sync.WaitGroup
 	for range parts {
 		asked.Go(func() {
-			if code := tellInto(t, io.Discard, d.Server, "POST", "/v1/part", body); code != http.StatusOK {
-				t.Errorf("a part is answered with %d", code)
-			}
+			expect.Equal(t, tellInto(t, io.Discard, d.Server, "POST", "/v1/part", body), http.StatusOK, "the answer to a part")
 		})
 	}
 	asked.Wait()
@@ -418,9 +407,7 @@ func TestStorageThatNobodyUsesIsClosed(t *testing.T) {
 	s.gate.Store(&gate)
 	var first sync.WaitGroup
 	first.Go(func() {
-		if got := ask(0, 5); got != "other" {
-			t.Errorf("storage that was in use gives %q", got)
-		}
+		expect.Equal(t, ask(0, 5), "other", "storage that was in use gives")
 	})
 	fatal.Until(t, "a part is read", func() bool { return s.reads.Load() == 1 })
 	s.gate.Store(nil)
@@ -430,9 +417,7 @@ func TestStorageThatNobodyUsesIsClosed(t *testing.T) {
 			t.Errorf("%d are open", s.opened.Load()-s.closed.Load())
 		}
 	}
-	if n := s.opened.Load(); n != 11 {
-		t.Errorf("%d were opened", n)
-	}
+	expect.Equal(t, s.opened.Load(), 11, "opened")
 	close(gate)
 	first.Wait()
 	if ask(0, 5); s.opened.Load() != 11 {
@@ -467,9 +452,7 @@ func TestPartsReadAheadStayUntilTheyAreAskedFor(t *testing.T) {
 			t.Fatalf("part %d has %d bytes", k, len(got))
 		}
 	}
-	if n := s.reads.Load(); n != room+1 {
-		t.Errorf("%d parts are read %d times", room+1, n)
-	}
+	expect.Equal(t, s.reads.Load(), room+1, "reads of %d parts", room+1)
 }
 
 func TestAPartThatIsAskedForWaitsForNoOther(t *testing.T) {

@@ -173,9 +173,7 @@ func TestPlanProgress(t *testing.T) {
 		c.View(40 + i)
 	}
 	time.Sleep(100 * time.Millisecond)
-	if n := m.total(); n != before {
-		t.Errorf("%d reads after the end of all plans", n-before)
-	}
+	expect.Equal(t, m.total(), before, "reads after the end of all plans")
 }
 
 // Fetches come before planned reads.

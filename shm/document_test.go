@@ -115,9 +115,7 @@ func TestDocumentNumbers(t *testing.T) {
 	}
 	expect.Equal(t, len(control), 0, "not in the table: %v", control)
 
-	if n := len(doc["Counters"]); n != int(CounterCount) {
-		t.Errorf("the document has %d counters, the code %d", n, CounterCount)
-	}
+	expect.Equal(t, len(doc["Counters"]), int(CounterCount), "counters in the document")
 	for k, r := range doc["Counters"] {
 		if r.cells[0] != strconv.Itoa(k) || r.cells[1] != Counter(k).String() {
 			t.Errorf("counter %s is %q in the document; in the code %d is %q", r.cells[0], r.cells[1], k, Counter(k))

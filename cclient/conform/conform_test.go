@@ -466,13 +466,9 @@ func TestDead(t *testing.T) {
 				if _, r, err := dead.Claim(3, len(bytes), cache.Overwrite); r != cache.Stored || err != nil {
 					t.Fatalf("round %d: %v %v", round, r, err)
 				}
-				if code := c.set(3, [][]byte{bytes}, 0); code != int(cache.Busy) {
-					t.Fatalf("C set a sample that a live Go client is filling: %d", code)
-				}
+				fatal.Equal(t, c.set(3, [][]byte{bytes}, 0), int(cache.Busy), "C's set of a sample that a live Go client is filling")
 				locks.Close() // dies
-				if code := c.set(3, [][]byte{bytes}, 0); code != int(cache.Stored) {
-					t.Fatalf("round %d: C set a dead Go client's sample: %d", round, code)
-				}
+				fatal.Equal(t, c.set(3, [][]byte{bytes}, 0), int(cache.Stored), "round %d: C's set of a dead Go client's sample", round)
 			}
 			if code, s := c.stats(); code != 0 || s.Recovered != 5 || s.Ready != 1 {
 				t.Fatalf("%d %+v", code, s)

@@ -58,9 +58,7 @@ func TestAdvise(t *testing.T) {
 	contains(t, ok(t, "advise", path, "--step", "1s"), "\nENOUGH     no memory: loads are not the limit\n"+
 		"LIMIT      the training step, 1s\n")
 	before := snapshot(t, path)
-	if again := ok(t, "advise", "test", "--dir", dir, "--workers", "2", "--step", "100ms"); again != out {
-		t.Errorf("another result:\n%s", again)
-	}
+	expect.Equal(t, ok(t, "advise", "test", "--dir", dir, "--workers", "2", "--step", "100ms"), out, "another result")
 	expect.Equal(t, snapshot(t, path), before, "the file after advise")
 }
 

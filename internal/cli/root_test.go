@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -59,15 +60,11 @@ func TestExitCodes(t *testing.T) {
 		{shm.ErrReadOnly, 7}, {shm.ErrVersion, 8},
 		{stocclient.ErrNoServer, 9}, {fmt.Errorf("%w (%w)", stocclient.ErrNoServer, fs.ErrNotExist), 9},
 	} {
-		if code := exitCode(c.err); code != c.code {
-			t.Errorf("%v: exit %d, want %d", c.err, code, c.code)
-		}
+		expect.Equal(t, exitCode(c.err), c.code, "exit for %v", c.err)
 		if c.err == nil {
 			continue
 		}
-		if code := exitCode(reported(fmt.Errorf("while: %w", c.err))); code != c.code {
-			t.Errorf("%v, reported: exit %d, want %d", c.err, code, c.code)
-		}
+		expect.Equal(t, exitCode(reported(fmt.Errorf("while: %w", c.err))), c.code, "exit for %v, reported", c.err)
 	}
 	if reported(nil) != nil {
 		t.Error("nothing was reported")

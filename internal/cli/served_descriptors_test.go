@@ -115,9 +115,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	// Enough for a connection, but not for the files of its requests.
 	fatal.If(t, unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil))
 	operator.Close()
-	if got := int(s.metric("stocached_source_errors_total", `cache="pets",kind="descriptors"`)); got != 5 {
-		t.Errorf("%d errors were counted", got)
-	}
+	expect.Equal(t, int(s.metric("stocached_source_errors_total", `cache="pets",kind="descriptors"`)), 5, "errors counted")
 	forgotten := func() bool {
 		descriptors := fatal.Value(os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid)))(t)
 		sockets := 0

@@ -94,9 +94,7 @@ func TestDeadStorage(t *testing.T) {
 	}
 	web.status.Store(0)
 	expect.NoError(t, <-read)
-	if got := strings.Count(s.said(), "reads of the source fail"); got != 1 {
-		t.Errorf("the log has %d first lines", got)
-	}
+	expect.Equal(t, strings.Count(s.said(), "reads of the source fail"), 1, "first lines in the log")
 }
 
 // Ensure that each kind of failure that an operator can mend has its own alert: in metrics, health and log.

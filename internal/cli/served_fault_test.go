@@ -194,9 +194,7 @@ func (d *doomed) goesOn(left, n int) {
 	}
 	wantSamples(d.t, c, rand.Perm(n))
 	expect.Equal(d.t, ready(d.t, c.Cache), n, "samples there in the end")
-	if reads := int(d.metric("stocached_source_reads_total", `cache="pets"`)); reads != n-left {
-		d.t.Errorf("the next server read %d samples, want the %d that were missing", reads, n-left)
-	}
+	expect.Equal(d.t, int(d.metric("stocached_source_reads_total", `cache="pets"`)), n-left, "samples that the next server reads")
 	if v, err := c.Inspect().Verify(0, n); err != nil || v.Corrupt != 0 {
 		d.t.Errorf("%+v, %v", v, err)
 	}
@@ -363,9 +361,7 @@ func dieReplacing(d *doomed, point string) {
 	d.of.write(d.t, d.records, doomedSamples+1)
 	d.obey(point + "=kill")
 	d.died()
-	if have := ready(d.t, d.client.Cache); have != doomedFilled {
-		d.t.Errorf("who has the old one finds %d samples in it, want %d", have, doomedFilled)
-	}
+	expect.Equal(d.t, ready(d.t, d.client.Cache), doomedFilled, "samples that who has the old one finds")
 	d.client = nil
 	d.goesOn(0, doomedSamples+1)
 }
@@ -418,9 +414,7 @@ func (d *doomed) change(old, new string) {
 	}
 	d.died()
 	d.configure(before)
-	if have := ready(d.t, d.client.Cache); have != doomedFilled {
-		d.t.Errorf("who has the old one finds %d samples in it, want %d", have, doomedFilled)
-	}
+	expect.Equal(d.t, ready(d.t, d.client.Cache), doomedFilled, "samples that who has the old one finds")
 }
 
 func dieRemoving(d *doomed, point string) {

@@ -93,9 +93,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 			!strings.Contains(answer, "left it out") {
 			t.Errorf("%d %s", status, answer)
 		}
-		if v := s.metric("stocached_left_out", `cache="`+b.name+`"`); v != 1 {
-			t.Errorf("%s: %v", b.name, v)
-		}
+		expect.Equal(t, s.metric("stocached_left_out", `cache="`+b.name+`"`), 1, "%s", b.name)
 		if b.name != "missing" && gone(t, at(b.name)) {
 			t.Errorf("%s was removed", b.name)
 		}

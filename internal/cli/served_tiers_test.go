@@ -331,9 +331,7 @@ func TestTiersInTheWrongOrder(t *testing.T) {
 	wrong := s.configuration(disk+", "+cluster, cluster+", "+disk)
 	says := func(what string, text string, times int, also ...string) {
 		t.Helper()
-		if n := strings.Count(text, advice); n != times {
-			t.Errorf("%s says it %d times, want %d:\n%s", what, n, times, text)
-		}
+		expect.Equal(t, strings.Count(text, advice), times, "%s says it, in:\n%s", what, text)
 		contains(t, text, also...)
 	}
 	check := func(times int) {

@@ -106,9 +106,7 @@ func TestSimulateLargeCache(t *testing.T) {
 func TestSimulateTerminal(t *testing.T) {
 	stderr, written := terminal(t)
 	stdout, shown := terminal(t)
-	if code := Run([]string{"simulate", "--samples", "1000", "--size", "100%"}, stdout, stderr); code != exitOK {
-		t.Error(code)
-	}
+	expect.Equal(t, Run([]string{"simulate", "--samples", "1000", "--size", "100%"}, stdout, stderr), exitOK, "exit")
 	contains(t, written(), "simulate", "100 %", "16000 / 16000")
 	contains(t, shown(), "first-come  100%")
 }

@@ -73,13 +73,9 @@ func TestSourceInfo(t *testing.T) {
 // Ensure that cat writes the bytes of a sample or of a field, and nothing to a terminal.
 func TestSourceCat(t *testing.T) {
 	folder, samples := blockSource(t)
-	if out := ok(t, "source", "cat", folder, "17"); out != string(samples[17]) {
-		t.Errorf("%d bytes, want %d", len(out), len(samples[17]))
-	}
+	expect.Equal(t, ok(t, "source", "cat", folder, "17"), string(samples[17]), "the sample")
 	expect.Equal(t, ok(t, "source", "cat", folder, "17", "--field", "label"), "\x11\x01", "")
-	if out := ok(t, "source", "cat", folder, "17", "--field", "image"); out != strings.Repeat("\x11", 4*18) {
-		t.Errorf("%q", out)
-	}
+	expect.Equal(t, ok(t, "source", "cat", folder, "17", "--field", "image"), strings.Repeat("\x11", 4*18), "its image")
 	fails(t, exitUsage, []string{`no field "x"; there are: image, label`}, "source", "cat", folder, "17",
 		"--field", "x")
 	fails(t, exitUsage, []string{"index 60 is not in 0..59"}, "source", "cat", folder, "60")

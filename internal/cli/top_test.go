@@ -156,9 +156,7 @@ func TestTopPlain(t *testing.T) {
 	r.shows(t, "> test", "____")
 	r.cmd.Process.Signal(syscall.SIGTERM)
 	r.end(t)
-	if found := regexp.MustCompile(`[^\x00-\x7f]+`).FindString(r.all()); found != "" {
-		t.Errorf("it wrote %q without UTF-8", found)
-	}
+	expect.Equal(t, regexp.MustCompile(`[^\x00-\x7f]+`).FindString(r.all()), "", "written without UTF-8")
 
 	r = startTop(t, []string{"TERM=dumb", "LC_ALL=C.UTF-8"}, "--dir", dir)
 	r.wait(t, "it prints frames", func(string) bool { return strings.Count(r.all(), "stocached top") > 2 })

@@ -69,20 +69,14 @@ func TestWarm(t *testing.T) {
 	wantFields(t, got, jsonObject{"name": "pets", "samples": n, "slots": n, "ready": n, "cached_fraction": 1,
 		"full": true, "kept_samples": 3, "filled_samples": n - 3, "failed_samples": 0,
 		"bytes": (n - 3) * 100})
-	if there := wantRecordsIn(t, c); there != n {
-		t.Errorf("%d are there", there)
-	}
+	expect.Equal(t, wantRecordsIn(t, c), n, "records")
 	if stats, err := c.Stats(); err != nil || stats.Hits+stats.Misses != 0 {
 		t.Errorf("filling ahead was counted: %d hits, %d misses, %v", stats.Hits, stats.Misses, err)
 	}
-	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != n-3 {
-		t.Errorf("%v reads", reads)
-	}
+	expect.Equal(t, d.metric("stocached_source_reads_total", `cache="pets"`), n-3, "reads")
 	again := ok(t, d.args("warm", "pets")...)
 	contains(t, again, "pets holds every sample\n", "kept     2,000\n", "new      0\n")
-	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != n-3 {
-		t.Errorf("%v reads after the second time", reads)
-	}
+	expect.Equal(t, d.metric("stocached_source_reads_total", `cache="pets"`), n-3, "reads after the second time")
 }
 
 // Ensure that a cache that cannot hold all samples is filled to its last slot, without unnecessary
@@ -101,15 +95,11 @@ func TestWarmUntilFull(t *testing.T) {
 			t.Fatalf("%v slots", slots)
 		}
 		wantFields(t, got, jsonObject{"ready": slots, "full": true, "filled_samples": slots, "failed_samples": 0})
-		if there := wantRecordsIn(t, c); there != int(slots) {
-			t.Errorf("%d are there", there)
-		}
+		expect.Equal(t, wantRecordsIn(t, c), int(slots), "records")
 		if state, err := c.State(int(slots) - 1); state != cache.StateReady || err != nil {
 			t.Error("it was not filled in order:", state, err)
 		}
-		if reads := d.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", name)); reads != slots {
-			t.Errorf("%v reads, want %v", reads, slots)
-		}
+		expect.Equal(t, d.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", name)), slots, "reads")
 		contains(t, ok(t, d.args("warm", name)...),
 			fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
 		if stats, err := c.Stats(); err != nil || stats.Evicted != 0 {
@@ -204,9 +194,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 	wantFields(t, got, jsonObject{"ready": 78, "failed_samples": 22, "full": false})
 	_, _, stderr = cli(t, d.args("warm", "pets")...)
 	contains(t, stderr, "  and 12 more (--json lists the first 1000)\n")
-	if there := wantRecordsIn(t, c); there != 78 {
-		t.Errorf("%d are there", there)
-	}
+	expect.Equal(t, wantRecordsIn(t, c), 78, "records")
 }
 
 // slow is a source of 333 samples a second.
@@ -276,18 +264,14 @@ func TestWarmServerKilled(t *testing.T) {
 			fmt.Sprintf("%v of 500 samples are in the cache and stay there, and the same command goes on from there",
 				table.Count(kept)),
 			"stocached serve -c config.yaml")
-		if there := wantRecordsIn(t, c); there != int(kept) {
-			t.Errorf("%d are there, %d were", there, kept)
-		}
+		expect.Equal(t, wantRecordsIn(t, c), int(kept), "records")
 		fails(t, exitNoServer, []string{"no server answers on", "stocached serve -c config.yaml"},
 			d.args("warm", "pets", "--timeout", "10ms")...)
 		d.start()
 	}
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": kept, "filled_samples": n - kept,
 		"failed_samples": 0})
-	if there := wantRecordsIn(t, d.attach("pets")); there != n {
-		t.Errorf("%d are there", there)
-	}
+	expect.Equal(t, wantRecordsIn(t, d.attach("pets")), n, "records")
 }
 
 // Ensure that warm ends with a message if its server stops in the middle, that it waits for a slow
@@ -306,9 +290,7 @@ func TestWarmServerStops(t *testing.T) {
 	fatal.If(t, d.process.Process.Signal(syscall.SIGCONT))
 	// A batch takes 2.3 s.
 	wantFields(t, d.warm("pets", "--timeout", "1500ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0})
-	if there := wantRecordsIn(t, c); there != n {
-		t.Errorf("%d are there", there)
-	}
+	expect.Equal(t, wantRecordsIn(t, c), n, "records")
 }
 
 // Ensure that warm goes on with the next server if that starts soon.
@@ -330,9 +312,7 @@ func TestWarmServerBack(t *testing.T) {
 		}
 		wantFields(t, decode[jsonObject](t, p.stdout.String()),
 			jsonObject{"ready": n, "kept_samples": 0, "filled_samples": n, "failed_samples": 0})
-		if there := wantRecordsIn(t, c); there != n {
-			t.Errorf("%d are there", there)
-		}
+		expect.Equal(t, wantRecordsIn(t, c), n, "records")
 	}
 }
 
@@ -388,9 +368,7 @@ func TestWarmBesideOthers(t *testing.T) {
 		"NO_SLOT: sample 2500: another client is filling it, for longer than 1s")
 	fatal.If(t, claim.Abort())
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "filled_samples": 1})
-	if there := wantRecordsIn(t, c); there != n {
-		t.Errorf("%d are there", there)
-	}
+	expect.Equal(t, wantRecordsIn(t, c), n, "records")
 }
 
 func TestWarmRefuses(t *testing.T) {
@@ -449,9 +427,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 	expect.Equal(t, d.metric("stocached_memory_short", `cache="pets"`), 1, "memory_short")
 	before := d.metric("stocached_source_reads_total", `cache="pets"`)
 	fails(t, exitMemory, nil, d.args("warm", "pets")...)
-	if reads := d.metric("stocached_source_reads_total", `cache="pets"`); reads != before {
-		t.Errorf("%v reads although memory is short", reads-before)
-	}
+	expect.Equal(t, d.metric("stocached_source_reads_total", `cache="pets"`), before, "reads, although memory is short")
 	fatal.If(t, os.Remove(ballast))
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": stats.Ready, "failed_samples": 0})
 }

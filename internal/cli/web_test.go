@@ -475,9 +475,7 @@ func TestWebOfServer(t *testing.T) {
 			}
 			return url != ""
 		})
-		if got := strings.Contains(s.said(), "everyone who reaches"); got != warned {
-			t.Errorf("%s: warned: %v\n%s", listen, got, s.said())
-		}
+		expect.Equal(t, strings.Contains(s.said(), "everyone who reaches"), warned, "%s: warned, in\n%s", listen, s.said())
 		socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
 		}}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"golang.org/x/sys/unix"
 )
@@ -169,9 +170,7 @@ func TestCost(t *testing.T) {
 		{"a queue beside others", 40 * ms, 10 * ms, 4 * ms, 0, 20 * ms, 18 * ms},
 		{"only a queue", 40 * ms, ms, 0, 0, 40 * ms, ms},
 	} {
-		if got := (usage{c.wall, c.thread, c.thread + c.others, c.delay}).waits(c.queued, 2) + c.thread; got != c.want {
-			t.Errorf("%s: %v, want %v", c.what, got, c.want)
-		}
+		expect.Equal(t, (usage{c.wall, c.thread, c.thread + c.others, c.delay}).waits(c.queued, 2)+c.thread, c.want, "%s", c.what)
 	}
 }
 

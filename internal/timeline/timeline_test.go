@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -88,9 +89,7 @@ func TestReadRecording(t *testing.T) {
 	for _, track := range l.Tracks {
 		names = append(names, track.Name)
 	}
-	if got := strings.Join(names, ", "); got != "training loop, gather, worker 0, worker 1, worker 2" {
-		t.Errorf("tracks %s", got)
-	}
+	expect.Equal(t, strings.Join(names, ", "), "training loop, gather, worker 0, worker 1, worker 2", "tracks")
 	epochs := tr.Epochs()
 	fatal.Equal(t, len(epochs), 3, "epochs")
 	for n, want := range []int{0, 90, 180} { // cached samples at the start of the epoch
@@ -272,13 +271,9 @@ func TestMerge(t *testing.T) {
 		if l.Rank != k || l.PID != k+1 || l.Loop().Spans[0].Start != want.start || l.Loop().Spans[0].Length() != 1000 {
 			t.Errorf("rank %d: pid %d, %+v, want a start of %d", l.Rank, l.PID, l.Loop().Spans[0], want.start)
 		}
-		if name := got.Name(&l.Tracks[len(l.Tracks)-1].Spans[0]); name != want.name {
-			t.Errorf("rank %d: its span is called %q", k, name)
-		}
+		expect.Equal(t, got.Name(&l.Tracks[len(l.Tracks)-1].Spans[0]), want.name, "rank %d: the name of its span", k)
 	}
-	if from := *got.Loaders[0].DroppedFrom; from != 1000 {
-		t.Errorf("dropped from %v us", from)
-	}
+	expect.Equal(t, *got.Loaders[0].DroppedFrom, 1000, "dropped from, in us")
 	if a, b := got.Loaders[0].Clock, got.Loaders[1].Clock; a != (Clock{"a", 4_000_000, 1e18 - 1_000_000}) ||
 		b.MonotonicNS != a.MonotonicNS {
 		t.Errorf("clocks %+v, %+v", a, b)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
@@ -71,9 +72,7 @@ func TestSizeOfTheDatasetIsEnough(t *testing.T) {
 			}
 			all := bytesOf(0)
 			for _, size := range []uint64{all, all + 4096, 1 << 40} {
-				if got := bytesOf(size); got != all {
-					t.Errorf("%s, policy %v, size %d: a segment of %d bytes; the dataset fills %d", name, policy, size, got, all)
-				}
+				expect.Equal(t, bytesOf(size), all, "%s, policy %v, size %d: the segment", name, policy, size)
 			}
 			if less := bytesOf(all - 10_000); less > all-10_000 {
 				t.Errorf("%s, policy %v: a segment of %d bytes for a size of %d", name, policy, less, all-10_000)

@@ -14,7 +14,5 @@ func TestHugePages(t *testing.T) {
 		"always madvise [never]\n": "never", "": ""} {
 		expect.Equal(t, HugePages(files(t, map[string]string{name: text}).root), mode, "%q", text)
 	}
-	if got := HugePages(files(t, map[string]string{filepath.Dir(name) + "/defrag": "[never]"}).root); got != "" {
-		t.Errorf("without the file: %q", got)
-	}
+	expect.Equal(t, HugePages(files(t, map[string]string{filepath.Dir(name) + "/defrag": "[never]"}).root), "", "without the file")
 }

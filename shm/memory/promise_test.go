@@ -1,6 +1,10 @@
 package memory
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stocached/stocached/internal/verify/expect"
+)
 
 // Ensure that for a cgroup's limit only the caches with a client in it count, and for that of the
 // machine all.
@@ -23,9 +27,7 @@ func TestPromisesOfCgroups(t *testing.T) {
 				t.Errorf("clients %v: %d bytes of %d caches count at depth %d", c.clients, s.Bytes, s.Caches, depth)
 			}
 		}
-		if bytes := p.Sum(Level{}).Bytes; bytes != 7 {
-			t.Errorf("clients %v: %d bytes count for the machine", c.clients, bytes)
-		}
+		expect.Equal(t, p.Sum(Level{}).Bytes, 7, "clients %v: bytes that count for the machine", c.clients)
 	}
 	limits := Limits{{"the machine", 64 << 30, 40 << 30, Level{}}, {"cgroup /a", 16 << 30, 10 << 30, Level{2, 1}}}
 	p := Promises{{1, 1}: {5 << 30, depths{-1, -1, 1}}, {1, 2}: {2 << 30, depths{-1, -1, 0}}}

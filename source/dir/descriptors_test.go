@@ -47,13 +47,9 @@ func TestDescriptors(t *testing.T) {
 			})
 		}
 		readers.Wait()
-		if n := len(sourcetest.Descriptors(t, "")) - before; n != min(kept, files) {
-			t.Errorf("%d kept: %d files are open", kept, n)
-		}
+		expect.Equal(t, len(sourcetest.Descriptors(t, ""))-before, min(kept, files), "%d kept: open files", kept)
 		s.Close()
-		if n := len(sourcetest.Descriptors(t, "")) - before; n != 0 {
-			t.Errorf("%d kept: %d files are open after Close", kept, n)
-		}
+		expect.Equal(t, len(sourcetest.Descriptors(t, ""))-before, 0, "%d kept: open files after Close", kept)
 	}
 }
 
@@ -66,9 +62,7 @@ func TestDescriptorsByDefault(t *testing.T) {
 		for i := range files {
 			fatal.Value(readAll(s, i))(t)
 		}
-		if n := len(sourcetest.Descriptors(t, "")) - before; n != want {
-			t.Errorf("%d files, of which %d are open", files, n)
-		}
+		expect.Equal(t, len(sourcetest.Descriptors(t, ""))-before, want, "open files of %d", files)
 	}
 }
 

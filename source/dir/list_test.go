@@ -89,9 +89,7 @@ func TestMemoryOfALongList(t *testing.T) {
 		}
 		s.Close()
 	}
-	if pages := l.Listed.Load(); pages != int64(objects/1000) {
-		t.Errorf("%d pages were listed", pages)
-	}
+	expect.Equal(t, l.Listed.Load(), int64(objects/1000), "pages that were listed")
 	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
 		t.Errorf("%v, %v", left, err)
 	}

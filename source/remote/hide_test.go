@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/remote"
@@ -26,9 +27,7 @@ func TestHide(t *testing.T) {
 		{"no secret", "no secret"},
 		{"", ""},
 	} {
-		if got := remote.Hide(c.said, 80, "a%2Fb%2Bcd%3D", "me", ""); got != c.want {
-			t.Errorf("%s\n gives %s\n want  %s", c.said, got, c.want)
-		}
+		expect.Equal(t, remote.Hide(c.said, 80, "a%2Fb%2Bcd%3D", "me", ""), c.want, "%s", c.said)
 	}
 }
 

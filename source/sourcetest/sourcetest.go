@@ -155,9 +155,7 @@ func describes(t *testing.T, f Fixture) {
 
 func fingerprint(t *testing.T, f Fixture) {
 	first := open(t, f).Info().Fingerprint
-	if again := open(t, f).Info().Fingerprint; again != first {
-		t.Errorf("%q, then %q", first, again)
-	}
+	expect.Equal(t, open(t, f).Info().Fingerprint, first, "the fingerprint later")
 	if f.Sync != nil {
 		return
 	}
@@ -316,9 +314,7 @@ func replacedFile(t *testing.T, f Fixture) {
 		}
 		return info.Local()
 	}
-	if now := local(); now != before.Local() {
-		t.Errorf("after chmod and ln, it is %q, and was %q", now, before.Local())
-	}
+	expect.Equal(t, local(), before.Local(), "after chmod and ln")
 	for _, path := range f.Files {
 		data, err := os.ReadFile(path)
 		fatal.If(t, err)

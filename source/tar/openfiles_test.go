@@ -35,9 +35,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	const shards, limit, readers = 40, 3, 8
 	folder := manyShards(t, shards)
 	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar"), "open_files": limit})
-	if n := len(sourcetest.Descriptors(t, folder)); n != 0 {
-		t.Errorf("%d files are open before the first read", n)
-	}
+	expect.Equal(t, len(sourcetest.Descriptors(t, folder)), 0, "open files before the first read")
 	var all sync.WaitGroup
 	for range readers {
 		all.Go(func() {

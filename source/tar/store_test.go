@@ -138,9 +138,7 @@ func TestIndexesThatAreNotBelieved(t *testing.T) {
 		sourcetest.WantNote(t, s, "indexes made again", "the index is not trusted")
 		expect.Equal(t, sample(t, s, 2)["jpg"], string(bytesOf(2, 20)), "an index of %s", who)
 	}
-	if got := sample(t, first, 1)["jpg"]; got != string(bytesOf(1, 10)) {
-		t.Errorf("a source that has the old index reads %q", got)
-	}
+	expect.Equal(t, sample(t, first, 1)["jpg"], string(bytesOf(1, 10)), "a source that has the old index")
 	if os.Geteuid() == 0 { // the shard's owner may write an index for it anywhere
 		elsewhere := source.Settings{"path": path, "index": filepath.Join(t.TempDir(), "a"+suffix)}
 		mustOpen(t, elsewhere)
@@ -165,9 +163,7 @@ func TestIndexCutWhileInUse(t *testing.T) {
 	expect.Fails(s.Size(1999))(t, source.ErrChanged, path+suffix)
 	expect.Fails(s.Read(context.Background(), 0, make([]byte, 1000)))(t, source.ErrChanged)
 	expect.Equal(t, s.Where(3), path, "the place")
-	if got := sample(t, mustOpen(t, source.Settings{"path": path}), 1999)["jpg"]; got != string(bytesOf(1999, 9)) {
-		t.Errorf("opened again: %q", got)
-	}
+	expect.Equal(t, sample(t, mustOpen(t, source.Settings{"path": path}), 1999)["jpg"], string(bytesOf(1999, 9)), "opened again")
 }
 
 // Many processes that open the same shards at once make complete indexes, whichever is first.
@@ -188,9 +184,7 @@ func TestManyAtOnce(t *testing.T) {
 			}
 			defer s.Close()
 			for i := range 400 {
-				if got := sample(t, s, i)["jpg"]; got != string(bytesOf(i, i)) {
-					t.Errorf("sample %d: %d bytes", i, len(got))
-				}
+				expect.Equal(t, sample(t, s, i)["jpg"], string(bytesOf(i, i)), "sample %d", i)
 			}
 		})
 	}

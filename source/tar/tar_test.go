@@ -80,9 +80,7 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("%+v", schema)
 	}
 	for i, n := range []int64{7, -12} {
-		if got := sample(t, s, i)["cls"]; got != string(binary.LittleEndian.AppendUint64(nil, uint64(n))) {
-			t.Errorf("sample %d: %q, want %d", i, got, n)
-		}
+		expect.Equal(t, sample(t, s, i)["cls"], string(binary.LittleEndian.AppendUint64(nil, uint64(n))), "sample %d, class %d", i, n)
 	}
 	for i, text := range map[int]string{2: `cls is "dog", which is not an int64`, 3: "65 bytes, too many for a number", 4: "not an int64"} {
 		if _, err := s.Read(context.Background(), i, make([]byte, 1000)); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), text) ||
@@ -113,9 +111,7 @@ func TestLargestSample(t *testing.T) {
 				n := fatal.Value(s.Size(i))(t)
 				most = max(most, n)
 			}
-			if got := s.Info().Schema.SampleBytes; got != uint64(most) {
-				t.Errorf("sizes %v, fields %v: the largest sample has %d bytes, and is said to have %d", sizes, fields, most, got)
-			}
+			expect.Equal(t, s.Info().Schema.SampleBytes, uint64(most), "sizes %v, fields %v: the largest sample", sizes, fields)
 		}
 	}
 }
@@ -273,9 +269,7 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	padded := writeFile(t, filepath.Join(t.TempDir(), "s.tar"), append(bytes.Clone(whole), make([]byte, 20<<10)...))
-	if got := sourcetest.Note(mustOpen(t, source.Settings{"path": padded}), "data after the end"); got != "" {
-		t.Errorf("zeros after the end: %q", got)
-	}
+	expect.Equal(t, sourcetest.Note(mustOpen(t, source.Settings{"path": padded}), "data after the end"), "", "zeros after the end")
 }
 
 // The data of a sparse file is not contiguous, and a member of 4 GiB is too large. Both are written

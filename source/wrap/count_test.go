@@ -73,17 +73,11 @@ func TestKindOf(t *testing.T) {
 		unix.EMFILE: wrap.KindDescriptors, unix.ENFILE: wrap.KindDescriptors, unix.ETIMEDOUT: wrap.KindUnavailable, os.ErrDeadlineExceeded: wrap.KindUnavailable,
 		unix.EIO: wrap.KindUnavailable, unix.ESTALE: wrap.KindUnavailable, errors.New("odd"): wrap.KindOther, cause: wrap.KindOther,
 	} {
-		if got := wrap.KindOf(context.Background(), fmt.Errorf("x: %w", err)); got != want {
-			t.Errorf("%v is %s, want %s", err, got, want)
-		}
+		expect.Equal(t, wrap.KindOf(context.Background(), fmt.Errorf("x: %w", err)), want, "%v", err)
 		seen[want] = true
 	}
-	if got := wrap.KindOf(cancelled, fmt.Errorf("x: %w", cause)); got != wrap.KindCancelled {
-		t.Errorf("the cause of the context is %s", got)
-	}
-	if got := wrap.KindOf(cancelled, unix.EIO); got != wrap.KindUnavailable {
-		t.Errorf("another error with an ended context is %s", got)
-	}
+	expect.Equal(t, wrap.KindOf(cancelled, fmt.Errorf("x: %w", cause)), wrap.KindCancelled, "the cause of the context")
+	expect.Equal(t, wrap.KindOf(cancelled, unix.EIO), wrap.KindUnavailable, "another error with an ended context")
 	counted := new(wrap.Counts).Snapshot().Errors
 	for kind := range counted {
 		if !seen[kind] {

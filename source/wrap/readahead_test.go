@@ -115,9 +115,7 @@ func TestReadAheadBound(t *testing.T) {
 			if n := a.Held(); n > 10*24 {
 				t.Errorf("%d bytes held", n)
 			}
-			if read := f.TotalReads(); read != min(k+10, 100) {
-				t.Errorf("%d read when %d were asked for", read, k)
-			}
+			expect.Equal(t, f.TotalReads(), min(k+10, 100), "reads when %d were asked for", k)
 			wantSample(t, a, want, i)
 		}
 		if f.TotalReads() != 100 || a.Held() != 0 {

@@ -117,14 +117,10 @@ func TestSamplesSurvive(t *testing.T) {
 				for i := range samples {
 					disk.Put(t.Context(), i, content(i, length(i, variable)))
 				}
-				if n := hits(t, disk, variable); n != samples {
-					t.Fatalf("%d hits of %d", n, samples)
-				}
+				fatal.Equal(t, hits(t, disk, variable), samples, "hits")
 				fatal.If(t, disk.Close())
 				again := opened(t, from, about(variable))
-				if n := hits(t, again, variable); n != samples {
-					t.Fatalf("%d hits of %d after a restart", n, samples)
-				}
+				fatal.Equal(t, hits(t, again, variable), samples, "hits after a restart")
 				again.Put(t.Context(), 3, content(3, length(3, variable)))
 				if s := again.Status(); s.Hits != samples || s.Writes != 0 || s.Poisoned != 0 || s.Openings != 0 || len(s.Notes) != 0 {
 					t.Errorf("%+v", s)
@@ -147,9 +143,7 @@ func TestFullTier(t *testing.T) {
 			disk.full.Store(0)
 			disk.Put(t.Context(), i, content(i, bytesOf))
 		}
-		if n := hits(t, disk, false); n != slots {
-			t.Errorf("%s: %d hits of %d slots", policy, n, slots)
-		}
+		expect.Equal(t, hits(t, disk, false), slots, "%s: hits", policy)
 		if s := disk.Status(); (s.Refused > 0) == evicts || s.Nodes[0].Full == evicts || disk.Accepts(1, bytesOf) != evicts {
 			t.Errorf("%s: %+v", policy, s)
 		}
@@ -158,9 +152,7 @@ func TestFullTier(t *testing.T) {
 			t.Errorf("%s: the last sample: %v", policy, last)
 		}
 		disk.Close()
-		if n := hits(t, opened(t, from, about(false)), false); n != slots {
-			t.Errorf("%s: %d hits of %d slots after a restart", policy, n, slots)
-		}
+		expect.Equal(t, hits(t, opened(t, from, about(false)), false), slots, "%s: hits after a restart", policy)
 	}
 }
 
@@ -237,9 +229,7 @@ func TestAnotherFile(t *testing.T) {
 			use = other
 		}
 		disk := opened(t, from, use)
-		if r := get(t, disk, 1, bytesOf); r != tier.Miss {
-			t.Errorf("%s: %v", want, r)
-		}
+		expect.Equal(t, get(t, disk, 1, bytesOf), tier.Miss, "%s", want)
 		if notes := disk.Status().Notes; len(notes) != 1 || !strings.Contains(notes[0], want) {
 			t.Errorf("want %q in %q", want, notes)
 		}
@@ -297,9 +287,7 @@ func TestFileTakenAway(t *testing.T) {
 				t.Errorf("later: %+v", s)
 			}
 			disk.Close()
-			if n := hits(t, opened(t, settingsOf(filepath.Dir(path), nil), use), false); n != 1 {
-				t.Errorf("%d hits after a restart", n)
-			}
+			expect.Equal(t, hits(t, opened(t, settingsOf(filepath.Dir(path), nil), use), false), 1, "hits after a restart")
 		})
 	}
 }
@@ -364,12 +352,8 @@ func TestOneUser(t *testing.T) {
 	second.Put(t.Context(), 2, content(2, bytesOf)) // it does nothing
 	first.Close()
 	works(t, second)
-	if r := get(t, second, 1, bytesOf); r != tier.Hit {
-		t.Errorf("%v", r)
-	}
-	if r := get(t, first, 1, bytesOf); r != tier.Out {
-		t.Errorf("a closed tier: %v", r)
-	}
+	expect.Equal(t, get(t, second, 1, bytesOf), tier.Hit, "")
+	expect.Equal(t, get(t, first, 1, bytesOf), tier.Out, "a closed tier")
 	first.Put(t.Context(), 1, content(1, bytesOf))
 	expect.NoError(t, first.Close())
 }
@@ -428,9 +412,7 @@ func TestFailingDisk(t *testing.T) {
 		at.Store(&eio)
 		openings := disk.breaker.Openings()
 		if name == "read" {
-			if r := get(t, disk, 1, bytesOf); r != tier.Out {
-				t.Errorf("%v", r)
-			}
+			expect.Equal(t, get(t, disk, 1, bytesOf), tier.Out, "")
 		} else {
 			disk.Put(t.Context(), 11, content(11, bytesOf))
 		}
@@ -444,9 +426,7 @@ func TestFailingDisk(t *testing.T) {
 		}
 		at.Store(nil)
 		works(t, disk)
-		if n := hits(t, disk, false); n != 10 {
-			t.Errorf("%s: %d hits of 10 after it came back", name, n)
-		}
+		expect.Equal(t, hits(t, disk, false), 10, "%s: hits after it came back", name)
 	}
 	full := error(unix.ENOSPC)
 	file.from.Store(int64(disk.seg.PayloadOffset)) // the index has its space
@@ -460,9 +440,7 @@ func TestFailingDisk(t *testing.T) {
 		!strings.Contains(lines[0], "no space, so samples are not written to it (refused: 1)") {
 		t.Errorf("health says %q", lines) // also when the pause is over
 	}
-	if n := hits(t, disk, false); n != 10 {
-		t.Errorf("%d hits of 10 on a full file system", n)
-	}
+	expect.Equal(t, hits(t, disk, false), 10, "hits on a full file system")
 	file.writes.Store(nil)
 	disk.full.Store(0)
 	disk.short.Store(1) // long ago
@@ -674,9 +652,7 @@ func checkFile(t *testing.T, dir string) {
 	for i := range samples {
 		disk.Put(t.Context(), i, content(i, bytesOf))
 	}
-	if n := hits(t, disk, false); n != int(disk.seg.Slots) {
-		t.Errorf("%d hits of %d slots after a kill", n, disk.seg.Slots)
-	}
+	expect.Equal(t, hits(t, disk, false), int(disk.seg.Slots), "hits after a kill")
 }
 
 func TestBadSettings(t *testing.T) {
@@ -719,9 +695,7 @@ func TestBadSettings(t *testing.T) {
 		t.Errorf("a file of 1 MiB takes %d bytes", got)
 	}
 	for number, want := range map[int64]string{0xef53: "ext4", 0x1021994: "tmpfs", 0x123: "unknown (0x123)"} {
-		if got := fileSystem(number); got != want {
-			t.Errorf("%#x is called %s, want %s", number, got, want)
-		}
+		expect.Equal(t, fileSystem(number), want, "%#x", number)
 	}
 	made, err := Open(settingsOf(dir+"/none", nil), about(false))
 	fatal.If(t, err)
@@ -763,7 +737,5 @@ func TestOnePlaceForTwo(t *testing.T) {
 	for i := range samples {
 		again.Put(t.Context(), i, content(i, bytesOf))
 	}
-	if n := hits(t, again, false); n != samples {
-		t.Errorf("%d hits", n)
-	}
+	expect.Equal(t, hits(t, again, false), samples, "hits")
 }

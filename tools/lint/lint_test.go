@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -87,9 +88,7 @@ func TestNothingOfOneMachine(t *testing.T) {
 			continue // binary
 		}
 		for number, line := range strings.Split(string(text), "\n") {
-			if found := foreign.FindString(line); found != "" {
-				t.Errorf("%s:%d: %q belongs to one machine", name, number+1, found)
-			}
+			expect.Equal(t, foreign.FindString(line), "", "%s:%d: of one machine", name, number+1)
 		}
 	}
 }

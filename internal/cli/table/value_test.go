@@ -47,8 +47,6 @@ func TestBytes(t *testing.T) {
 		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1<<20 - 1: "1.0 MiB", 1 << 20: "1.0 MiB", 1500 << 20: "1.5 GiB",
 		1<<64 - 1: "16.0 EiB", 150528: "147.0 KiB",
 	} {
-		if got := n.String(); got != want {
-			t.Errorf("%d: %s, want %s", uint64(n), got, want)
-		}
+		expect.Equal(t, n.String(), want, "%d", uint64(n))
 	}
 }
