@@ -40,8 +40,7 @@ int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
             return code;
         if (p->picture_at + picture > p->sample_bytes ||
             (p->labelled && p->label_at + sizeof(int64_t) > p->sample_bytes))
-            return fail(w, STOC_IMAGE_EINVAL, "picture and label do not fit into %llu bytes",
-                        (unsigned long long)p->sample_bytes);
+            return fail(w, STOC_IMAGE_EINVAL, "picture and label do not fit into %lu bytes", p->sample_bytes);
     }
     if (p->row_dtype > STOC_IMAGE_BFLOAT16 || (p->decode.width == 0) != (p->decode.height == 0))
         return fail(w, STOC_IMAGE_EINVAL, "row_dtype %u, decode %u x %u", p->row_dtype, p->decode.width, p->decode.height);
@@ -135,8 +134,7 @@ int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *by
     if (!w)
         return STOC_IMAGE_EINVAL;
     if (!w->pipeline || !sample || !bytes || index < 0 || (uint64_t)index >= w->pipeline->samples)
-        return fail(w, STOC_IMAGE_EINVAL, "no pipeline, an argument is NULL, or there is no sample %lld",
-                    (long long)index);
+        return fail(w, STOC_IMAGE_EINVAL, "no pipeline, an argument is NULL, or there is no sample %ld", index);
     int code = w->pipeline->encoded ? load_encoded(w, (uint64_t)index, bytes) : load_decoded(w, (uint64_t)index, bytes);
     *sample = w->sample.bytes;
     return code;

@@ -223,8 +223,8 @@ static bool random_crop(struct plan *p, const struct stoc_image_step *s, struct 
         height += 2 * higher;
     }
     if (s->width > width || s->height > height)
-        return MISFIT(p, "RandomCrop of %u x %u is larger than the picture: %lld x %lld", s->height, s->width,
-                      (long long)height, (long long)width);
+        return MISFIT(p, "RandomCrop of %u x %u is larger than the picture: %ld x %ld", s->height, s->width,
+                      height, width);
     int32_t y = (int32_t)(draw_below(r, (uint32_t)(height - s->height + 1)) - top);
     int32_t x = (int32_t)(draw_below(r, (uint32_t)(width - s->width + 1)) - left);
     return crop(p, (struct box){x, y, s->width, s->height}, s->integers + 5);

@@ -69,12 +69,10 @@ int check_pixels(stoc_image_worker *w, const char *what, uint64_t width, uint64_
 {
     uint64_t most = max_pixels ? max_pixels : STOC_IMAGE_MAX_PIXELS;
     if (width > MAX_SIDE || height > MAX_SIDE)
-        return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %llu x %llu; sides are at most %d", what, (unsigned long long)width,
-                    (unsigned long long)height, MAX_SIDE);
+        return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %lu x %lu; sides are at most %d", what, width, height, MAX_SIDE);
     if (width * height > most)
-        return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %llu x %llu: %llu pixels; max_pixels is %llu", what,
-                    (unsigned long long)width, (unsigned long long)height, (unsigned long long)(width * height),
-                    (unsigned long long)most);
+        return fail(w, STOC_IMAGE_ETOOLARGE, "%s is %lu x %lu: %lu pixels; max_pixels is %lu", what, width, height,
+                    width * height, most);
     return STOC_IMAGE_OK;
 }
 

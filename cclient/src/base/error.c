@@ -93,9 +93,9 @@ INTERNAL int check_struct(uint64_t struct_bytes, size_t known, const char *type,
     if (struct_bytes == known)
         return 0;
     return fail(error, STOC_EINVAL, 0,
-                "%sstruct_bytes: %llu, this library's %s have %zu; set it to sizeof(struct stoc_%s) and use the header of "
+                "%sstruct_bytes: %lu, this library's %s have %zu; set it to sizeof(struct stoc_%s) and use the header of "
                 "this version",
-                before, (unsigned long long)struct_bytes, what, known, type);
+                before, struct_bytes, what, known, type);
 }
 
 /* EINVAL. errno tells stoc_explain why: EFAULT NULL for a pointer, EOPNOTSUPP a call that this cache does not answer,
@@ -132,7 +132,7 @@ INTERNAL const char *size_text(uint64_t bytes, char *text)
         unit++;
     }
     if (unit == 0)
-        snprintf(text, 32, "%llu B", (unsigned long long)bytes);
+        snprintf(text, 32, "%lu B", bytes);
     else
         snprintf(text, 32, "%.1f %s", n, units[unit]);
     return text;

@@ -53,9 +53,8 @@ static void *destination(struct wanted *w, size_t k, uint64_t length, int *code)
 {
     const stoc_cache *c = w->cache;
     if (w->dst ? length != c->sample_bytes : !w->files && length > c->sample_bytes) {
-        *code = garbled(w->deadline.error, "sample %lld with %llu bytes, of a cache whose samples have %llu%s",
-                        (long long)w->indices[k], (unsigned long long)length, (unsigned long long)c->sample_bytes,
-                        w->dst ? "" : " at most");
+        *code = garbled(w->deadline.error, "sample %ld with %lu bytes, of a cache whose samples have %lu%s",
+                        w->indices[k], length, c->sample_bytes, w->dst ? "" : " at most");
         return NULL;
     }
     if (w->dst)
@@ -80,7 +79,7 @@ static void forget_place(struct wanted *w, size_t k)
 static int corrupt_sample(struct wanted *w, size_t k)
 {
     corrupt(w->cache);
-    return fail(w->deadline.error, STOC_ECORRUPT, 0, "sample %lld: %s; run stocached verify", (long long)w->indices[k],
+    return fail(w->deadline.error, STOC_ECORRUPT, 0, "sample %ld: %s; run stocached verify", w->indices[k],
                 stoc_strerror(STOC_ECORRUPT));
 }
 
@@ -160,8 +159,7 @@ static int receive_answer(struct link *l, struct frame *f, struct deadline *p)
     if (f->type == FRAME_ERROR)
         return receive_error(l, f, p);
     if (f->request != l->request)
-        return garbled(p->error, "an answer to request %llu, while %llu is under way", (unsigned long long)f->request,
-                       (unsigned long long)l->request);
+        return garbled(p->error, "an answer to request %lu, while %lu is under way", f->request, l->request);
     return 0;
 }
 
@@ -288,8 +286,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
         if (w->hit[one->position] != NOT_HAD)
             continue;
         if (w->files)
-            return garbled(w->deadline.error, "a FETCHED without the file of sample %lld",
-                           (long long)w->indices[one->position]);
+            return garbled(w->deadline.error, "a FETCHED without the file of sample %ld", w->indices[one->position]);
         if ((code = copy_wanted(w, one->position)) < 0)
             return code;
         if (code == STOC_MISS && ++one->tries == FETCH_TRIES) {
@@ -432,8 +429,8 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
     }
     if (code == 0 && w->failed) {
         qsort(w->failures, w->failed, sizeof *w->failures, by_position);
-        fail(w->deadline.error, STOC_EREMOTE, 0, "%zu of %zu samples could not be had; the first is %lld: %.400s",
-             w->failed, w->n, (long long)w->failures[0].index, w->failures[0].message);
+        fail(w->deadline.error, STOC_EREMOTE, 0, "%zu of %zu samples could not be had; the first is %ld: %.400s",
+             w->failed, w->n, w->failures[0].index, w->failures[0].message);
     }
     if (code == 0 && options) {
         options->failed = w->failed;
@@ -468,8 +465,8 @@ static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct s
     if (code == STOC_EINDEX)
         for (size_t k = 0; k < n; k++)
             if ((uint64_t)indices[k] >= c->samples)
-                return fail(error, code, 0, "index %lld at position %zu is not in 0..%llu", (long long)indices[k], k,
-                            (unsigned long long)c->samples - 1);
+                return fail(error, code, 0, "index %ld at position %zu is not in 0..%lu", indices[k], k,
+                            c->samples - 1);
     return code < 0 ? fail(error, code, 0, "indices: NULL, but n is %zu", n) : 0;
 }
 
@@ -486,8 +483,8 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     if (n && !dst)
         return fail(error, STOC_EINVAL, 0, "dst: NULL");
     if (row_stride < c->sample_bytes)
-        return fail(error, STOC_ESCHEMA, 0, "row_stride: %zu is less than the %llu bytes of a sample", row_stride,
-                    (unsigned long long)c->sample_bytes);
+        return fail(error, STOC_ESCHEMA, 0, "row_stride: %zu is less than the %lu bytes of a sample", row_stride,
+                    c->sample_bytes);
     uint8_t *own = hit ? NULL : calloc(MAX(n, 1), 1);
     if (!hit && !own)
         return no_memory(error, n);
@@ -670,13 +667,12 @@ int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int coun
     if (count < 0 || (count && !parts))
         return fail(error, STOC_EINVAL, 0, "parts: %s, with count %d", parts ? "set" : "NULL", count);
     if ((uint64_t)index >= c->samples)
-        return fail(error, STOC_EINDEX, 0, "index %lld is not in 0..%llu", (long long)index,
-                    (unsigned long long)c->samples - 1);
+        return fail(error, STOC_EINDEX, 0, "index %ld is not in 0..%lu", index, c->samples - 1);
     for (int k = 0; k < count; k++)
         length += parts[k].iov_len;
     if (count && (c->variable ? length > c->sample_bytes : length != c->sample_bytes))
-        return fail(error, STOC_ESCHEMA, 0, "sample %lld has %zu bytes, those of the cache have %llu%s", (long long)index,
-                    length, (unsigned long long)c->sample_bytes, c->variable ? " at most" : "");
+        return fail(error, STOC_ESCHEMA, 0, "sample %ld has %zu bytes, those of the cache have %lu%s", index,
+                    length, c->sample_bytes, c->variable ? " at most" : "");
     return offer(c, index, count ? 0 : OFFER_FAILED, parts, count, length, timeout_ms, error);
 }
 
@@ -688,8 +684,7 @@ int stoc_offer_damaged(stoc_cache *c, int64_t index, const char *reason, unsigne
     if (!reason)
         return fail(error, STOC_EINVAL, 0, "reason: NULL");
     if ((uint64_t)index >= c->samples)
-        return fail(error, STOC_EINDEX, 0, "index %lld is not in 0..%llu", (long long)index,
-                    (unsigned long long)c->samples - 1);
+        return fail(error, STOC_EINDEX, 0, "index %ld is not in 0..%lu", index, c->samples - 1);
     struct iovec text = {.iov_base = (void *)(uintptr_t)reason, .iov_len = strnlen(reason, MAX_TEXT)};
     int code = offer(c, index, OFFER_DAMAGED, &text, 1, text.iov_len, timeout_ms, error);
     return code < 0 ? code : 0;

@@ -386,8 +386,8 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
         if (f.type == FRAME_ERROR)
             return receive_error(l, &f, p);
         if (f.type != answers[k].type || f.length != answers[k].length || f.request != k + 1)
-            return garbled(p->error, "a frame of type %d, %u bytes, request %llu, in answer to HELLO and ATTACH",
-                           (int)f.type, f.length, (unsigned long long)f.request);
+            return garbled(p->error, "a frame of type %d, %u bytes, request %lu, in answer to HELLO and ATTACH",
+                           (int)f.type, f.length, f.request);
         if ((code = receive_all(l, body, sizeof body, true, p)) < 0)
             return code;
         if (k == 0 && get16(body, 0) != CONTROL_VERSION)

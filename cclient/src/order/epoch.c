@@ -77,8 +77,7 @@ int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t see
     if (!weights)
         return fail(error, STOC_EINVAL, 0, "no weights given; stoc_weights_open makes them");
     if (draws > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "draws: %llu are more than %llu", (unsigned long long)draws,
-                    (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "draws: %lu are more than %lu", draws, STOC_MAX_SAMPLES);
     int code = new_epoch(out, error);
     if (code < 0)
         return code;
@@ -109,14 +108,12 @@ int stoc_epoch_open_mixed(const struct stoc_mix *mix, uint64_t number, stoc_epoc
     e->number = number;
     e->mixture = mixture_open(mix, number);
     if (!e->mixture)
-        code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for a mix of %llu datasets",
-                    (unsigned long long)mix->datasets);
+        code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for a mix of %lu datasets", mix->datasets);
     else if ((e->positions = mixture_begin(e->mixture, mix, &samples)) > STOC_MAX_SAMPLES)
         code = fail(error, STOC_EINVAL, 0,
-                    "an epoch would have more than %llu positions until %s been read to the end; set a length "
+                    "an epoch would have more than %lu positions until %s been read to the end; set a length "
                     "(STOC_MIX_LENGTH) or closer ratios",
-                    (unsigned long long)STOC_MAX_SAMPLES,
-                    mix->stop == STOC_MIX_FIRST ? "a dataset has" : "all datasets have");
+                    STOC_MAX_SAMPLES, mix->stop == STOC_MIX_FIRST ? "a dataset has" : "all datasets have");
     if (code < 0) {
         stoc_epoch_close(e);
         *out = NULL;
@@ -194,11 +191,11 @@ int stoc_epoch_shard(const stoc_epoch *e, struct stoc_shard *s, struct stoc_erro
     if (check_struct(s->struct_bytes, sizeof *s, "shard", "shards", "", error) < 0)
         return STOC_EINVAL;
     if (s->ranks < 1 || s->ranks > STOC_MAX_SAMPLES || s->rank >= s->ranks)
-        return fail(error, STOC_EINVAL, 0, "rank: %llu of %llu; there are 1 to %llu ranks, and they count from 0",
-                    (unsigned long long)s->rank, (unsigned long long)s->ranks, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "rank: %lu of %lu; there are 1 to %lu ranks, and they count from 0",
+                    s->rank, s->ranks, STOC_MAX_SAMPLES);
     if (s->from > e->positions)
-        return fail(error, STOC_EINVAL, 0, "from: %llu is after the end of the epoch, which has %llu positions",
-                    (unsigned long long)s->from, (unsigned long long)e->positions);
+        return fail(error, STOC_EINVAL, 0, "from: %lu is after the end of the epoch, which has %lu positions",
+                    s->from, e->positions);
     if (s->ends > STOC_ENDS_DROP || s->reserved)
         return fail(error, STOC_EINVAL, 0, "ends: %u is not in 0..%d (and reserved is %u, not 0)", s->ends,
                     STOC_ENDS_DROP, s->reserved);

@@ -162,12 +162,12 @@ INTERNAL int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
         return STOC_EINVAL;
     if (mix->datasets < 1 || mix->datasets > MAX_DATASETS || !mix->orders || !mix->ratios)
         return fail(error, STOC_EINVAL, 0,
-                    "datasets: %llu; there are 1 to %d of them, with an order and a ratio for each",
-                    (unsigned long long)mix->datasets, MAX_DATASETS);
+                    "datasets: %lu; there are 1 to %d of them, with an order and a ratio for each",
+                    mix->datasets, MAX_DATASETS);
     uint64_t samples = 0, turns = 0;
     for (uint64_t d = 0; d < mix->datasets; d++) {
         char what[40];
-        snprintf(what, sizeof what, "dataset %llu: ", (unsigned long long)d);
+        snprintf(what, sizeof what, "dataset %lu: ", d);
         int code = check_order(&mix->orders[d], what, error);
         if (code < 0)
             return code;
@@ -175,19 +175,18 @@ INTERNAL int check_mix(const struct stoc_mix *mix, struct stoc_error *error)
         turns += MIN(mix->ratios[d], MAX_TURNS);
         if (mix->ratios[d] < 1 || turns >= MAX_TURNS)
             return fail(error, STOC_EINVAL, 0,
-                        "ratio %llu of dataset %llu; ratios are whole numbers from 1 on whose sum is below %llu",
-                        (unsigned long long)mix->ratios[d], (unsigned long long)d, (unsigned long long)MAX_TURNS);
+                        "ratio %lu of dataset %lu; ratios are whole numbers from 1 on whose sum is below %lu",
+                        mix->ratios[d], d, MAX_TURNS);
     }
     if (samples > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "%llu samples in all datasets are more than %llu",
-                    (unsigned long long)samples, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "%lu samples in all datasets are more than %lu", samples, STOC_MAX_SAMPLES);
     if (mix->stop > STOC_MIX_LENGTH || mix->reserved)
         return fail(error, STOC_EINVAL, 0, "stop: %u is not in 0..%d (and reserved is %u, not 0)", mix->stop,
                     STOC_MIX_LENGTH, mix->reserved);
     if ((mix->stop == STOC_MIX_LENGTH) != (mix->length > 0) || mix->length > STOC_MAX_SAMPLES)
         return fail(error, STOC_EINVAL, 0,
-                    "length: %llu with stop %u; STOC_MIX_LENGTH has one, of 1 to %llu, others have none",
-                    (unsigned long long)mix->length, mix->stop, (unsigned long long)STOC_MAX_SAMPLES);
+                    "length: %lu with stop %u; STOC_MIX_LENGTH has one, of 1 to %lu, others have none",
+                    mix->length, mix->stop, STOC_MAX_SAMPLES);
     return 0;
 }
 

@@ -194,16 +194,15 @@ static int check_nodes(const struct stoc_nodes *nodes, uint64_t samples, struct 
         return STOC_EINVAL;
     if (nodes->count < 1 || nodes->count > BUCKETS || !nodes->ranks || samples < 1 || samples > STOC_MAX_SAMPLES)
         return fail(error, STOC_EINVAL, 0,
-                    "%llu nodes and %llu samples; give 1 to %d nodes with their ranks, and 1 to %llu samples",
-                    (unsigned long long)nodes->count, (unsigned long long)samples, (int)BUCKETS,
-                    (unsigned long long)STOC_MAX_SAMPLES);
+                    "%lu nodes and %lu samples; give 1 to %d nodes with their ranks, and 1 to %lu samples",
+                    nodes->count, samples, (int)BUCKETS, STOC_MAX_SAMPLES);
     for (uint64_t i = 0; i < nodes->count; i++) {
         const char *name = !nodes->names ? "0" : nodes->names[i] ? nodes->names[i] : "";
         if (!*name || strnlen(name, 256) > 255 || nodes->ranks[i] < 1 || nodes->ranks[i] > MAX_RANKS)
             return fail(error, STOC_EINVAL, 0,
-                        "node %llu has %llu ranks and a name of %zu bytes; give at least 1 rank, and a name of 1 to 255 "
+                        "node %lu has %lu ranks and a name of %zu bytes; give at least 1 rank, and a name of 1 to 255 "
                         "bytes to all nodes or to none",
-                        (unsigned long long)i, (unsigned long long)nodes->ranks[i], strnlen(name, 256));
+                        i, nodes->ranks[i], strnlen(name, 256));
     }
     return 0;
 }
@@ -258,8 +257,7 @@ int stoc_owners_open(const struct stoc_nodes *nodes, uint64_t samples, stoc_owne
         code = check_keys(nodes, o, error);
     }
     if (!o || (code == 0 && !deal_buckets(o)))
-        code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for the owners of %llu nodes",
-                    (unsigned long long)nodes->count);
+        code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for the owners of %lu nodes", nodes->count);
     if (code < 0) {
         stoc_owners_close(o);
         return code;
@@ -356,11 +354,11 @@ int stoc_epoch_deal(const stoc_epoch *e, const stoc_owners *o, struct stoc_deal 
     uint64_t positions = (uint64_t)stoc_epoch_length(e);
     if (d->batch < 1 || d->batch > STOC_MAX_SAMPLES / o->ranks)
         return fail(error, STOC_EINVAL, 0,
-                    "batch: %llu samples for each of %llu ranks; give at least 1, and at most %llu in all",
-                    (unsigned long long)d->batch, (unsigned long long)o->ranks, (unsigned long long)STOC_MAX_SAMPLES);
+                    "batch: %lu samples for each of %lu ranks; give at least 1, and at most %lu in all",
+                    d->batch, o->ranks, STOC_MAX_SAMPLES);
     if (d->from > positions)
-        return fail(error, STOC_EINVAL, 0, "from: %llu is after the end of the epoch, which has %llu positions",
-                    (unsigned long long)d->from, (unsigned long long)positions);
+        return fail(error, STOC_EINVAL, 0, "from: %lu is after the end of the epoch, which has %lu positions",
+                    d->from, positions);
     if ((d->ends != STOC_ENDS_PAD && d->ends != STOC_ENDS_DROP) || d->reserved)
         return fail(error, STOC_EINVAL, 0,
                     "ends: %u with nodes (and reserved is %u, not 0); all ranks need batches of one size, so give "

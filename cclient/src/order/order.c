@@ -180,17 +180,16 @@ INTERNAL int check_order(const struct stoc_order *order, const char *what, struc
     if (check_struct(order->struct_bytes, sizeof *order, "order", "orders", what, error) < 0)
         return STOC_EINVAL;
     if (order->samples < 1 || order->samples > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "%ssamples: %llu is not in 1..%llu", what,
-                    (unsigned long long)order->samples, (unsigned long long)STOC_MAX_SAMPLES);
+        return fail(error, STOC_EINVAL, 0, "%ssamples: %lu is not in 1..%lu", what, order->samples, STOC_MAX_SAMPLES);
     if (order->kind > STOC_ORDER_BLOCKS || order->reserved)
         return fail(error, STOC_EINVAL, 0, "%skind: %u is not in 0..%d (and reserved is %u, not 0)", what, order->kind,
                     STOC_ORDER_BLOCKS, order->reserved);
     if ((order->kind == STOC_ORDER_WINDOWS || order->kind == STOC_ORDER_BLOCKS) != (order->window > 0))
-        return fail(error, STOC_EINVAL, 0, "%swindow: %llu; windows and blocks need one, other kinds have none", what,
-                    (unsigned long long)order->window);
+        return fail(error, STOC_EINVAL, 0, "%swindow: %lu; windows and blocks need one, other kinds have none", what,
+                    order->window);
     if ((order->kind == STOC_ORDER_BLOCKS) != (order->block > 0))
-        return fail(error, STOC_EINVAL, 0, "%sblock: %llu; blocks need a size, other kinds have none", what,
-                    (unsigned long long)order->block);
+        return fail(error, STOC_EINVAL, 0, "%sblock: %lu; blocks need a size, other kinds have none", what,
+                    order->block);
     return 0;
 }
 

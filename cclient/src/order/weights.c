@@ -89,22 +89,22 @@ int stoc_weights_open(const double *weights, uint64_t n, stoc_weights **out, str
         return fail(error, STOC_EINVAL, 0, "no place for the weights: out is NULL");
     *out = NULL;
     if (!weights || n < 1 || n > STOC_MAX_SAMPLES)
-        return fail(error, STOC_EINVAL, 0, "weights: %llu are not in 1..%llu, one for each sample%s",
-                    (unsigned long long)n, (unsigned long long)STOC_MAX_SAMPLES, weights ? "" : "; weights is NULL");
+        return fail(error, STOC_EINVAL, 0, "weights: %lu are not in 1..%lu, one for each sample%s",
+                    n, STOC_MAX_SAMPLES, weights ? "" : "; weights is NULL");
     double greatest = 0;
     for (uint64_t k = 0; k < n; k++) {
         if (!(weights[k] >= 0 && weights[k] <= 1.7976931348623157e308)) /* NaN too */
-            return fail(error, STOC_EINVAL, 0, "weights: weight %llu is %g; weights are finite and not below 0",
-                        (unsigned long long)k, weights[k]);
+            return fail(error, STOC_EINVAL, 0, "weights: weight %lu is %g; weights are finite and not below 0",
+                        k, weights[k]);
         if (weights[k] > greatest)
             greatest = weights[k];
     }
     if (!(greatest > 0))
-        return fail(error, STOC_EINVAL, 0, "weights: all %llu are 0; one sample must have more", (unsigned long long)n);
+        return fail(error, STOC_EINVAL, 0, "weights: all %lu are 0; one sample must have more", n);
     stoc_weights *t = malloc(sizeof *t + n * sizeof *t->buckets);
     if (!t)
-        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for the weights of %llu samples, %llu bytes",
-                    (unsigned long long)n, (unsigned long long)(n * sizeof *t->buckets));
+        return fail(error, STOC_EMEMORY, ENOMEM, "no memory for the weights of %lu samples, %lu bytes",
+                    n, n * sizeof *t->buckets);
     atomic_init(&t->users, 1);
     t->samples = n;
     struct masses m = {.weights = weights, .n = n};

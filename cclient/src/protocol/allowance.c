@@ -24,7 +24,7 @@ static uint32_t group_of_process(const char *root)
     size_t length = n > 0 ? (size_t)n : 0;
     snprintf(path, sizeof path, "%s/proc/self/ns/cgroup", root);
     if (syscall(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0)
-        length += (size_t)snprintf(text + length, 24, "%llu", (unsigned long long)st.st_ino);
+        length += (size_t)snprintf(text + length, 24, "%lu", st.st_ino);
     return stoc_crc32c(0, text, length);
 }
 

@@ -274,8 +274,8 @@ static int register_locked(stoc_cache *c, struct stoc_error *error)
     if (record == c->client_records)
         return fail(error, STOC_ECLIENTS, 0,
                     "all %u client records of %s are held by live clients; end some, or create the cache with more "
-                    "client records (at most %d)",
-                    c->client_records, c->path[0] ? c->path : "the cache", (int)STOC_MAX_CLIENT_RECORDS);
+                    "client records (at most %lu)",
+                    c->client_records, c->path[0] ? c->path : "the cache", STOC_MAX_CLIENT_RECORDS);
     STOC_FAULT("register.locked");
     for (uint64_t high = load(clients_high_word(c));
          high < record + 1u && !cas(clients_high_word(c), high, record + 1u);)

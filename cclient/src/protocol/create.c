@@ -15,9 +15,9 @@ static int create_error(const char *what, const struct geometry *g, struct stoc_
     case ENOMEM:
     case EFBIG:
         return fail(error, STOC_EMEMORY, errno,
-                    "%s: no space; the segment has %llu bytes, %llu of them taken at once; give a smaller limit, "
+                    "%s: no space; the segment has %lu bytes, %lu of them taken at once; give a smaller limit, "
                     "remove caches (stocached gc), or enlarge the tmpfs",
-                    what, (unsigned long long)g->segment_bytes, (unsigned long long)g->payload_offset);
+                    what, g->segment_bytes, g->payload_offset);
     case EACCES:
     case EPERM:
     case EROFS:
@@ -247,9 +247,9 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < h.g.segment_bytes)
         return fail(error, STOC_EMEMORY, EFBIG,
-                    "the cache takes %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it "
+                    "the cache takes %lu bytes, this process may write files of %lu at most (RLIMIT_FSIZE); raise it "
                     "(ulimit -f)",
-                    (unsigned long long)h.g.segment_bytes, (unsigned long long)limit.rlim_cur);
+                    h.g.segment_bytes, limit.rlim_cur);
     stoc_cache *c = new_handle(error);
     if (!c)
         return STOC_EMEMORY;

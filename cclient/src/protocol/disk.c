@@ -453,20 +453,19 @@ static int make_file(stoc_cache *c, struct header *h, const char *directory, uin
     int code = 0;
     if (free_bytes < h->g.segment_bytes)
         return fail(error, STOC_EMEMORY, 0,
-                    "%s: the file needs %s (%llu bytes), and its file system has %s free; give a smaller limit, or "
-                    "free some",
-                    c->path, size_text(h->g.segment_bytes, need), (unsigned long long)h->g.segment_bytes,
-                    size_text(free_bytes, free_text));
+                    "%s: the file needs %s (%lu bytes), and its file system has %s free; give a smaller limit, or free "
+                    "some",
+                    c->path, size_text(h->g.segment_bytes, need), h->g.segment_bytes, size_text(free_bytes, free_text));
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < h->g.segment_bytes)
         return fail(error, STOC_EMEMORY, EFBIG,
-                    "%s takes %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it "
+                    "%s takes %lu bytes, this process may write files of %lu at most (RLIMIT_FSIZE); raise it "
                     "(ulimit -f)",
-                    c->path, (unsigned long long)h->g.segment_bytes, (unsigned long long)limit.rlim_cur);
+                    c->path, h->g.segment_bytes, limit.rlim_cur);
     if (random_bytes(h->uuid, sizeof h->uuid) != 0 || random_bytes(random, sizeof random) != 0)
         return fail_system(error, "read", "/dev/urandom");
     h->created_ns = (int64_t)clock_ns(CLOCK_REALTIME);
     header_encode(h, page);
-    snprintf(name, sizeof name, "%s/.stocached-%016llx", directory, (unsigned long long)get64(random, 0));
+    snprintf(name, sizeof name, "%s/.stocached-%016lx", directory, get64(random, 0));
     int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 && (errno == EACCES || errno == EROFS || errno == EPERM))
         return fail(error, STOC_EPERM, errno, "the folder %s: permission denied, or read-only; give another one",
@@ -478,8 +477,8 @@ static int make_file(stoc_cache *c, struct header *h, const char *directory, uin
         (allocate(fd, 0, h->g.payload_offset, NULL, NULL) != 0 && errno != EOPNOTSUPP) ||
         pwrite_all(fd, page, sizeof page, 0) != 0 || fsync(fd) != 0)
         code = errno == ENOSPC || errno == EDQUOT
-                   ? fail(error, STOC_EMEMORY, errno, "%s: no space for its index of %llu bytes", c->path,
-                          (unsigned long long)h->g.payload_offset)
+                   ? fail(error, STOC_EMEMORY, errno, "%s: no space for its index of %lu bytes", c->path,
+                          h->g.payload_offset)
                    : fail_system(error, "make", c->path);
     else if (link(name, c->path) != 0)
         code = errno == EEXIST ? AGAIN : fail_system(error, "name", c->path);
@@ -614,8 +613,7 @@ static int name_control(stoc_cache *c, const char *directory, struct stoc_error 
     struct stat st;
     if (stat_fd(d->fd, &st) != 0)
         return fail_system(error, "stat", c->path);
-    int n = snprintf(d->control_path, sizeof d->control_path, "%s/%llu-%llu-", directory,
-                     (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    int n = snprintf(d->control_path, sizeof d->control_path, "%s/%lu-%lu-", directory, st.st_dev, st.st_ino);
     for (int k = 0; k < 16; k++)
         n += snprintf(d->control_path + n, sizeof d->control_path - (size_t)n, "%02x", d->session[k]);
     return 0;
@@ -672,8 +670,8 @@ static int make_control(stoc_cache *c, const struct header *file, int directory_
     if (c->fd < 0 || fchmod(c->fd, 0600) != 0 || ftruncate(c->fd, (off_t)bytes) != 0 ||
         allocate(c->fd, 0, bytes, NULL, NULL) != 0 || pwrite_all(c->fd, page, sizeof page, 0) != 0)
         return errno == ENOSPC || errno == ENOMEM || errno == EFBIG
-                   ? fail(error, STOC_EMEMORY, errno, "no space for the control part of %s, %llu bytes in %s", c->path,
-                          (unsigned long long)bytes, directory)
+                   ? fail(error, STOC_EMEMORY, errno, "no space for the control part of %s, %lu bytes in %s", c->path,
+                          bytes, directory)
                    : fail_system(error, "make a control part in", directory);
     if ((code = attach(c, &control, error)) < 0 || (code = read_index(c, &control.g, error)) < 0)
         return code;

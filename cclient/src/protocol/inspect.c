@@ -330,139 +330,122 @@ static unsigned claims_listed(const stoc_cache *c)
 }
 
 /* Says which argument was not valid: what invalid() left in errno. */
-static int explain_invalid(const stoc_cache *c, int why, int64_t index, const char *name, char *buffer, size_t size)
+static int explain_invalid(const stoc_cache *c, int why, int64_t i, const char *name, char *buffer, size_t size)
 {
-    long long i = index;
     switch (why) {
     case EFAULT:
-        return snprintf(buffer, size, "a call for sample %lld of %s got NULL for a pointer that it needs", i, name);
+        return snprintf(buffer, size, "a call for sample %ld of %s got NULL for a pointer that it needs", i, name);
     case EOPNOTSUPP:
-        return snprintf(buffer, size, "sample %lld of %s: %s", i, name,
+        return snprintf(buffer, size, "sample %ld of %s: %s", i, name,
                         c->disk     ? "this cache lies on a disk, and gives out copies of single samples only; use "
                                       "stoc_get"
                         : c->evicts ? "this cache evicts, and so gives out no views; use stoc_get or stoc_gather"
                                     : "only disk caches have sets in the background; use stoc_set");
     case ENOSYS:
-        return snprintf(buffer, size, "a set of sample %lld of %s got a flag that is neither STOC_OVERWRITE nor STOC_WAIT",
+        return snprintf(buffer, size, "a set of sample %ld of %s got a flag that is neither STOC_OVERWRITE nor STOC_WAIT",
                         i, name);
     case ERANGE:
-        return snprintf(buffer, size, "the load of sample %lld of %s took more than %lld ns; give 0 if it is unknown", i,
-                        name, (long long)INT64_MAX);
+        return snprintf(buffer, size, "the load of sample %ld of %s took more than %ld ns; give 0 if it is unknown", i,
+                        name, INT64_MAX);
     case EBADF:
-        return snprintf(buffer, size, "the claim of sample %lld of %s is not open; claim the sample again", i, name);
+        return snprintf(buffer, size, "the claim of sample %ld of %s is not open; claim the sample again", i, name);
     default:
-        return snprintf(buffer, size, "an argument of a call for sample %lld of %s is not valid", i, name);
+        return snprintf(buffer, size, "an argument of a call for sample %ld of %s is not valid", i, name);
+    }
+}
+
+/* What a code of a call for a sample means, with the numbers. why: what the call left in errno. */
+static int explain(const stoc_cache *c, int code, int why, int64_t index, uint64_t bytes, const char *name, char *buffer,
+                   size_t size)
+{
+    switch (code) {
+    case STOC_STORED:
+    case STOC_EXISTS:
+        return snprintf(buffer, size, "sample %ld of %s: %s", index, name, stoc_strerror(code));
+    case STOC_BUSY:
+        return snprintf(buffer, size,
+                        "sample %ld of %s: another client is filling it, a clear is under way, or this handle has %lu "
+                        "claims open; use your own copy, or wait (STOC_WAIT)",
+                        index, name, STOC_CLAIMS_PER_CLIENT);
+    case STOC_FULL:
+        if (c->chains)
+            return snprintf(buffer, size,
+                            "sample %ld of %lu bytes does not fit into %s: it takes %lu of %lu slots of %lu bytes, and "
+                            "the policy gave it too few, or memory is short; make a cache of a larger size, or clear "
+                            "it",
+                            index, bytes, name, slots_for(c, bytes), c->slots, c->slot_stride);
+        if (c->variable)
+            return snprintf(buffer, size,
+                            "sample %ld of %lu bytes does not fit into %s: %lu of %lu bytes of its arena are taken, or "
+                            "memory is short; make a cache of a larger size, or clear it",
+                            index, bytes, name, arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES,
+                            c->payload_bytes);
+        return snprintf(buffer, size,
+                        "no free slot for sample %ld in %s: all of its %lu slots of %lu bytes are taken, or memory is "
+                        "short; make a cache of a larger size, or clear it",
+                        index, name, c->slots, c->sample_bytes);
+    case STOC_OUT:
+        if (atomic_load(&c->keeps))
+            return snprintf(buffer, size,
+                            "sample %ld is not stored in %s: this handle keeps only some samples, and this is none of "
+                            "them; another node keeps it",
+                            index, name);
+        return snprintf(buffer, size,
+                        "sample %ld has no slot in %s: first-indices gives its %lu slots to the samples below; create "
+                        "it first-come, or with more slots",
+                        index, name, c->slots);
+    case STOC_EINDEX:
+        return snprintf(buffer, size, "sample index %ld is not in 0..%lu (%s has %lu samples)", index, c->samples - 1,
+                        name, c->samples);
+    case STOC_ESCHEMA:
+        if (c->variable)
+            return snprintf(buffer, size,
+                            "%lu bytes for sample %ld of %s: a sample has at most %lu; store less, or create the cache "
+                            "with larger sample_bytes",
+                            bytes, index, name, c->sample_bytes);
+        return snprintf(buffer, size,
+                        "%lu bytes for sample %ld of %s: a sample has exactly %lu; pass a buffer of that size", bytes,
+                        index, name, c->sample_bytes);
+    case STOC_EREADONLY:
+        return snprintf(buffer, size, "%s is attached for reading only; attach it for writing", name);
+    case STOC_ECLOSED:
+        return snprintf(buffer, size, "the cache is closed; attach again");
+    case STOC_ECLIENTS:
+        return snprintf(buffer, size,
+                        "all %u client records of %s are held by live clients; end some, or create the cache with more "
+                        "client records (at most %lu)",
+                        c->client_records, name, STOC_MAX_CLIENT_RECORDS);
+    case STOC_ETIMEOUT:
+        return snprintf(buffer, size,
+                        "%s was not cleared: %u claims of live clients are in the way; publish or abort them, wait "
+                        "longer, or end those clients",
+                        name, claims_listed(c));
+    case STOC_ESYSTEM:
+        return snprintf(buffer, size, "a system call for sample %ld of %s failed: %s", index, name, strerror(why));
+    case STOC_ELOST:
+        return snprintf(buffer, size,
+                        "the claim of sample %ld of %s was no longer ours: it was made before a fork, or another "
+                        "program changed the cache; set it again",
+                        index, name);
+    case STOC_ECORRUPT:
+        return snprintf(buffer, size,
+                        "sample %ld of %s has an index word that is not possible; run `stocached verify`, then clear "
+                        "the cache",
+                        index, name);
+    case STOC_EINVAL:
+        return explain_invalid(c, why, index, name, buffer, size);
+    default:
+        return snprintf(buffer, size, "%s (sample %ld of %s, %lu bytes)", stoc_strerror(code), index, name, bytes);
     }
 }
 
 size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes, char *buffer, size_t size)
 {
-    int number = errno, n = 0;
+    int number = errno;
     const char *name = !c ? "the cache" : c->name[0] ? c->name : c->disk ? c->path : "the cache without a name";
     if (!buffer || size == 0)
         return 0;
-    if (!c && code != STOC_ECLOSED) {
-        n = snprintf(buffer, size, "%s", stoc_strerror(code));
-        return MIN((size_t)MAX(n, 0), size - 1);
-    }
-    switch (code) {
-    case STOC_STORED:
-    case STOC_EXISTS:
-        n = snprintf(buffer, size, "sample %lld of %s: %s", (long long)index, name, stoc_strerror(code));
-        break;
-    case STOC_BUSY:
-        n = snprintf(buffer, size,
-                     "sample %lld of %s: another client is filling it, a clear is under way, or this handle has %d "
-                     "claims open; use your own copy, or wait (STOC_WAIT)",
-                     (long long)index, name, (int)STOC_CLAIMS_PER_CLIENT);
-        break;
-    case STOC_FULL:
-        if (c->chains)
-            n = snprintf(buffer, size,
-                         "sample %lld of %llu bytes does not fit into %s: it takes %llu of %llu slots of %llu bytes, "
-                         "and the policy gave it too few, or memory is short; make a cache of a larger size, or clear it",
-                         (long long)index, (unsigned long long)bytes, name, (unsigned long long)slots_for(c, bytes),
-                         (unsigned long long)c->slots, (unsigned long long)c->slot_stride);
-        else if (c->variable)
-            n = snprintf(buffer, size,
-                         "sample %lld of %llu bytes does not fit into %s: %llu of %llu bytes of its arena are taken, "
-                         "or memory is short; make a cache of a larger size, or clear it",
-                         (long long)index, (unsigned long long)bytes, name,
-                         (unsigned long long)(arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES),
-                         (unsigned long long)c->payload_bytes);
-        else
-            n = snprintf(buffer, size,
-                         "no free slot for sample %lld in %s: all of its %llu slots of %llu bytes are taken, or memory "
-                         "is short; make a cache of a larger size, or clear it",
-                         (long long)index, name, (unsigned long long)c->slots, (unsigned long long)c->sample_bytes);
-        break;
-    case STOC_OUT:
-        if (atomic_load(&c->keeps))
-            n = snprintf(buffer, size,
-                         "sample %lld is not stored in %s: this handle keeps only some samples, and this is none of "
-                         "them; another node keeps it",
-                         (long long)index, name);
-        else
-            n = snprintf(buffer, size,
-                     "sample %lld has no slot in %s: first-indices gives its %llu slots to the samples below; create "
-                     "it first-come, or with more slots",
-                     (long long)index, name, (unsigned long long)c->slots);
-        break;
-    case STOC_EINDEX:
-        n = snprintf(buffer, size, "sample index %lld is not in 0..%llu (%s has %llu samples)", (long long)index,
-                     (unsigned long long)(c->samples - 1), name, (unsigned long long)c->samples);
-        break;
-    case STOC_ESCHEMA:
-        if (c->variable)
-            n = snprintf(buffer, size,
-                         "%llu bytes for sample %lld of %s: a sample has at most %llu; store less, or create the cache "
-                         "with larger sample_bytes",
-                         (unsigned long long)bytes, (long long)index, name, (unsigned long long)c->sample_bytes);
-        else
-            n = snprintf(buffer, size,
-                         "%llu bytes for sample %lld of %s: a sample has exactly %llu; pass a buffer of that size",
-                         (unsigned long long)bytes, (long long)index, name, (unsigned long long)c->sample_bytes);
-        break;
-    case STOC_EREADONLY:
-        n = snprintf(buffer, size, "%s is attached for reading only; attach it for writing", name);
-        break;
-    case STOC_ECLOSED:
-        n = snprintf(buffer, size, "the cache is closed; attach again");
-        break;
-    case STOC_ECLIENTS:
-        n = snprintf(buffer, size,
-                     "all %u client records of %s are held by live clients; end some, or create the cache with more "
-                     "client records (at most %d)",
-                     c->client_records, name, (int)STOC_MAX_CLIENT_RECORDS);
-        break;
-    case STOC_ETIMEOUT:
-        n = snprintf(buffer, size,
-                     "%s was not cleared: %u claims of live clients are in the way; publish or abort them, wait "
-                     "longer, or end those clients",
-                     name, claims_listed(c));
-        break;
-    case STOC_ESYSTEM:
-        n = snprintf(buffer, size, "a system call for sample %lld of %s failed: %s", (long long)index, name,
-                     strerror(number));
-        break;
-    case STOC_ELOST:
-        n = snprintf(buffer, size,
-                     "the claim of sample %lld of %s was no longer ours: it was made before a fork, or another program "
-                     "changed the cache; set it again",
-                     (long long)index, name);
-        break;
-    case STOC_ECORRUPT:
-        n = snprintf(
-            buffer, size,
-            "sample %lld of %s has an index word that is not possible; run `stocached verify`, then clear the cache",
-            (long long)index, name);
-        break;
-    case STOC_EINVAL:
-        n = explain_invalid(c, number, index, name, buffer, size);
-        break;
-    default:
-        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)", stoc_strerror(code), (long long)index, name,
-                     (unsigned long long)bytes);
-    }
+    int n = c || code == STOC_ECLOSED ? explain(c, code, number, index, bytes, name, buffer, size)
+                                      : snprintf(buffer, size, "%s", stoc_strerror(code));
     return MIN((size_t)MAX(n, 0), size - 1);
 }

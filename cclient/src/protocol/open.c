@@ -85,9 +85,9 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     if (!c->read_only && !c->disk && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < g->segment_bytes)
         return fail(error, STOC_EMEMORY, EFBIG,
-                    "%s has %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit "
+                    "%s has %lu bytes, this process may write files of %lu at most (RLIMIT_FSIZE); raise it (ulimit "
                     "-f), or attach read-only",
-                    path, (unsigned long long)g->segment_bytes, (unsigned long long)limit.rlim_cur);
+                    path, g->segment_bytes, limit.rlim_cur);
     void *control = map_file(c->fd, 0, c->control_bytes, c->read_only ? PROT_READ : PROT_READ | PROT_WRITE);
     if (control == MAP_FAILED)
         goto no_map;
@@ -111,13 +111,12 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
 no_map:
     if (errno == ENOMEM)
         return fail(error, STOC_EMEMORY, ENOMEM,
-                    "no address space to map the %llu bytes of %s; raise the limit (ulimit -v)",
-                    (unsigned long long)g->segment_bytes, path);
+                    "no address space to map the %lu bytes of %s; raise the limit (ulimit -v)", g->segment_bytes, path);
     if (errno == EAGAIN)
         return fail(error, STOC_EMEMORY, EAGAIN,
-                    "this process locks its memory (mlockall) and may not lock the %llu bytes of %s (RLIMIT_MEMLOCK); "
+                    "this process locks its memory (mlockall) and may not lock the %lu bytes of %s (RLIMIT_MEMLOCK); "
                     "raise the limit (ulimit -l)",
-                    (unsigned long long)g->segment_bytes, path);
+                    g->segment_bytes, path);
     return fail_system(error, "map", path);
 }
 
@@ -135,8 +134,8 @@ static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned ch
     if (n < 0)
         return fail_system(error, "read the header of", path);
     if (n < (int64_t)sizeof page)
-        return fail(error, STOC_EFORMAT, 0, "%s has %lld bytes, a header has %d: no segment, or truncated", path,
-                    (long long)n, (int)STOC_HEADER_BYTES);
+        return fail(error, STOC_EFORMAT, 0, "%s has %ld bytes, a header has %lu: no segment, or truncated", path,
+                    n, STOC_HEADER_BYTES);
     int code = header_decode(page, (uint64_t)st.st_size, path, &h, error);
     if (code < 0)
         return code;

@@ -7,7 +7,7 @@
 /* Rows of the table of options: names in errors, members, whether they are needed, ranges, and the ends of errors. */
 #define NUMBER(name, member, needed, least, most, wanted)                                                              \
     if ((o->member || needed) && (uint64_t)o->member - least > UINT64_C(most) - least)                                  \
-        return fail(error, STOC_EINVAL, 0, name ": %llu is not " wanted, (unsigned long long)o->member);
+        return fail(error, STOC_EINVAL, 0, name ": %lu is not " wanted, (uint64_t)o->member);
 #define TEXT(name, member, most, wanted)                                                                               \
     if (o->member && (strlen(o->member) > most || !is_utf8(o->member, strlen(o->member))))                              \
         return fail(error, STOC_EINVAL, 0, name ": %zu bytes are not " wanted, strlen(o->member));
@@ -26,16 +26,17 @@ static int validate(const char *name, const struct stoc_options *o, struct stoc_
                       "unlink: a cache without a name always goes with its last process; leave it out or give a name");
 #include "option_rows.h"
     if (o->slots > o->samples)
-        return fail(error, STOC_EINVAL, 0, "slots: %llu is more than the %llu samples; leave it out for as many as size holds",
-                      (unsigned long long)o->slots, (unsigned long long)o->samples);
+        return fail(error, STOC_EINVAL, 0,
+                    "slots: %lu is more than the %lu samples; leave it out for as many as size holds", o->slots,
+                    o->samples);
     if (o->slot_bytes && !(o->variable && evicts))
         return fail(error, STOC_EINVAL, 0,
-                      "slot_bytes: %llu: only a variable-size cache that evicts has slots of a given size; leave it out",
-                      (unsigned long long)o->slot_bytes);
+                    "slot_bytes: %lu: only a variable-size cache that evicts has slots of a given size; leave it out",
+                    o->slot_bytes);
     if (o->slot_bytes & (o->slot_bytes - 1))
         return fail(error, STOC_EINVAL, 0,
-                    "slot_bytes: %llu is not a power of two; leave it out for a size that follows from size and samples",
-                    (unsigned long long)o->slot_bytes);
+                    "slot_bytes: %lu is not a power of two; leave it out for a size that follows from size and samples",
+                    o->slot_bytes);
     if (o->lengths > 1)
         return fail(error, STOC_EINVAL, 0, "lengths: %u is not in 0..1; leave it out for samples that are no lists", o->lengths);
     if (o->lengths && !o->variable)
@@ -43,15 +44,16 @@ static int validate(const char *name, const struct stoc_options *o, struct stoc_
     if (o->variable && o->limit_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "size: a variable-size cache needs one, such as 8GiB");
     if (o->variable && o->slots != 0)
-        return fail(error, STOC_EINVAL, 0, "slots: %llu: a variable-size cache has no number of slots; leave it out",
-                      (unsigned long long)o->slots);
+        return fail(error, STOC_EINVAL, 0, "slots: %lu: a variable-size cache has no number of slots; leave it out",
+                    o->slots);
     if (o->variable && o->policy == STOC_POLICY_FIRST_INDICES)
         return fail(error, STOC_EINVAL, 0,
                       "policy: first-indices needs samples of one size, so that sample i has slot i; take another policy");
     if (o->variable && evicts && o->samples > STOC_MAX_CHAIN_SAMPLES)
         return fail(error, STOC_EINVAL, 0,
-                      "samples: %llu is more than %llu, the most of a variable-size cache that evicts; take the policy first-come",
-                      (unsigned long long)o->samples, (unsigned long long)STOC_MAX_CHAIN_SAMPLES);
+                    "samples: %lu is more than %lu, the most of a variable-size cache that evicts; take the policy "
+                    "first-come",
+                    o->samples, STOC_MAX_CHAIN_SAMPLES);
     if (!o->variable && !o->fields && o->sample_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "sample_bytes: give them, or fields, or make the cache variable-size");
     return 0;
@@ -79,7 +81,7 @@ static uint64_t most_slots(const struct stoc_options *o, uint32_t flags, uint32_
 static void mebibytes(char text[32], uint64_t bytes)
 {
     uint64_t hundredths = bytes / (1 << 20) * 100 + (bytes % (1 << 20) * 100 >> 20);
-    snprintf(text, 32, "%llu.%02llu MiB", (unsigned long long)(hundredths / 100), (unsigned long long)(hundredths % 100));
+    snprintf(text, 32, "%lu.%02lu MiB", hundredths / 100, hundredths % 100);
 }
 
 /* The same, rounded up. */
@@ -91,7 +93,7 @@ static int too_small(uint64_t limit, uint64_t need, const char *needs, const cha
     char needed[32], shown[32];
     mebibytes_up(needed, need);
     if (limit < 1 << 20)
-        snprintf(shown, sizeof shown, "%llu bytes", (unsigned long long)limit);
+        snprintf(shown, sizeof shown, "%lu bytes", limit);
     else
         mebibytes(shown, limit);
     return fail(error, STOC_EMEMORY, 0, "%s %s, more than the size of %s; %s%s", needs, needed, shown, next,
@@ -132,8 +134,7 @@ static int plan_chains(const struct stoc_options *o, uint32_t flags, uint32_t re
             break;
     }
     if (slots == 0) {
-        snprintf(why, sizeof why, "one slot of %llu bytes for %llu samples needs", (unsigned long long)stride,
-                 (unsigned long long)o->samples);
+        snprintf(why, sizeof why, "one slot of %lu bytes for %lu samples needs", stride, o->samples);
         return too_small(o->limit_bytes, g->segment_bytes, why, more_for_samples, error);
     }
     geometry_of(flags, o->policy, o->samples, slots, stride, records, 0, g, why);
@@ -158,7 +159,7 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     h->field_count = 1;
     if (o->fields) {
         if (o->field_count < 1 || o->field_count > STOC_MAX_FIELDS)
-            return fail(error, STOC_EINVAL, 0, "fields: %u fields are not in 1..%d", o->field_count, (int)STOC_MAX_FIELDS);
+            return fail(error, STOC_EINVAL, 0, "fields: %u fields are not in 1..%lu", o->field_count, STOC_MAX_FIELDS);
         h->field_count = o->field_count;
         memcpy(h->fields, o->fields, o->field_count * sizeof *o->fields);
     } else {
@@ -178,8 +179,8 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
     if (!schema_lay_out(h->fields, h->field_count, o->variable, &sample_bytes, &stride, why))
         return fail(error, STOC_EINVAL, 0, "fields: %s", why);
     if (!o->variable && o->sample_bytes != 0 && o->sample_bytes != sample_bytes)
-        return fail(error, STOC_EINVAL, 0, "sample_bytes: %llu, but the fields make %llu; leave it out",
-                      (unsigned long long)o->sample_bytes, (unsigned long long)sample_bytes);
+        return fail(error, STOC_EINVAL, 0, "sample_bytes: %lu, but the fields make %lu; leave it out", o->sample_bytes,
+                    sample_bytes);
 
     uint32_t flags = (o->variable ? STOC_FLAG_VARIABLE : 0) | (o->unlink_last ? STOC_FLAG_UNLINK_LAST : 0) |
                      (o->reserve ? STOC_FLAG_RESERVED : 0) | (name ? STOC_FLAG_NAMED : 0) |
@@ -191,15 +192,14 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
             h->sample_bytes = STOC_MAX_SAMPLE_BYTES;
         if (h->sample_bytes < sample_bytes)
             return fail(error, STOC_EINVAL, 0,
-                          "sample_bytes: %llu, but the smallest sample of these fields has %llu; leave it out, or raise it",
-                          (unsigned long long)h->sample_bytes, (unsigned long long)sample_bytes);
+                        "sample_bytes: %lu, but the smallest sample of these fields has %lu; leave it out, or raise it",
+                        h->sample_bytes, sample_bytes);
         if (policy_evicts(o->policy))
             return plan_chains(o, flags, records, &h->g, error);
         if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes) {
-            snprintf(why, sizeof why, "the smallest of %llu samples (at least %llu bytes) needs", (unsigned long long)o->samples,
-                     (unsigned long long)smallest);
+            snprintf(why, sizeof why, "the smallest of %lu samples (at least %lu bytes) needs", o->samples, smallest);
             return too_small(o->limit_bytes, h->g.segment_bytes, why, more_for_samples, error);
         }
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
@@ -217,14 +217,12 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
         if (!geometry_of(flags, o->policy, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->slots) {
-            snprintf(why, sizeof why, "%llu slots of %llu bytes for %llu samples need", (unsigned long long)wanted,
-                     (unsigned long long)stride, (unsigned long long)o->samples);
+            snprintf(why, sizeof why, "%lu slots of %lu bytes for %lu samples need", wanted, stride, o->samples);
             return too_small(o->limit_bytes, h->g.segment_bytes, why, "give that much, or fewer slots", error);
         }
         char advice[200] = "";
         advise_size(advice, o, flags, records, stride);
-        snprintf(why, sizeof why, "one slot of %llu bytes for %llu samples needs", (unsigned long long)stride,
-                 (unsigned long long)o->samples);
+        snprintf(why, sizeof why, "one slot of %lu bytes for %lu samples needs", stride, o->samples);
         return too_small(o->limit_bytes, h->g.segment_bytes, why, advice, error);
     }
     if (!fits)

@@ -9,59 +9,42 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
     *g = (struct geometry){.samples = samples, .slots = slots, .slot_stride = stride, .payload_bytes = payload_bytes,
                            .client_records = client_records, .flags = flags, .policy = policy};
     if (samples < 1 || samples > STOC_MAX_SAMPLES)
-        return snprintf(why, 256, "samples %llu is not in 1..%llu", (unsigned long long)samples,
-                        (unsigned long long)STOC_MAX_SAMPLES),
-               false;
+        return refuse(why, "samples %lu is not in 1..%lu", samples, STOC_MAX_SAMPLES);
     if (client_records < 1 || client_records > STOC_MAX_CLIENT_RECORDS)
-        return snprintf(why, 256, "client records %u is not in 1..%d", client_records, (int)STOC_MAX_CLIENT_RECORDS),
-               false;
+        return refuse(why, "client records %u is not in 1..%lu", client_records, STOC_MAX_CLIENT_RECORDS);
     if (stride < 1 || stride > STOC_MAX_SAMPLE_BYTES + 16)
-        return snprintf(why, 256, "slot stride %llu is not in 1..%llu", (unsigned long long)stride,
-                        (unsigned long long)STOC_MAX_SAMPLE_BYTES + 16),
-               false;
+        return refuse(why, "slot stride %lu is not in 1..%lu", stride, STOC_MAX_SAMPLE_BYTES + 16);
     bool variable = flags & STOC_FLAG_VARIABLE, chains = has_chains(flags, policy);
     if (policy != STOC_POLICY_FIRST_COME && !policy_evicts(policy) && (policy != STOC_POLICY_FIRST_INDICES || variable))
-        return snprintf(why, 256, "policy %u of a segment with the flags %#x", policy, flags), false;
+        return refuse(why, "policy %u of a segment with the flags %#x", policy, flags);
     if ((flags & STOC_FLAG_LENGTHS) && !variable)
-        return snprintf(why, 256, "lengths in a segment with the flags %#x: only variable-size ones have them", flags), false;
+        return refuse(why, "lengths in a segment with the flags %#x: only variable-size ones have them", flags);
     if (chains) {
         if (samples > STOC_MAX_CHAIN_SAMPLES)
-            return snprintf(why, 256, "samples %llu of an arena that evicts are not in 1..%llu",
-                            (unsigned long long)samples, (unsigned long long)STOC_MAX_CHAIN_SAMPLES),
-                   false;
+            return refuse(why, "samples %lu of an arena that evicts are not in 1..%lu", samples,
+                          STOC_MAX_CHAIN_SAMPLES);
         if (slots < 1 || slots > STOC_MAX_SLOTS)
-            return snprintf(why, 256, "slots %llu are not in 1..%llu", (unsigned long long)slots,
-                            (unsigned long long)STOC_MAX_SLOTS),
-                   false;
+            return refuse(why, "slots %lu are not in 1..%lu", slots, STOC_MAX_SLOTS);
         if (stride < STOC_UNIT_BYTES || stride > STOC_MAX_CHAIN_STRIDE || (stride & (stride - 1)))
-            return snprintf(why, 256, "slot stride %llu is not a power of two in %d..%d", (unsigned long long)stride,
-                            (int)STOC_UNIT_BYTES, (int)STOC_MAX_CHAIN_STRIDE),
-                   false;
+            return refuse(why, "slot stride %lu is not a power of two in %lu..%lu", stride, STOC_UNIT_BYTES,
+                          STOC_MAX_CHAIN_STRIDE);
         g->payload_bytes = slots * stride; /* below 2^53 */
         if (g->payload_bytes > STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)
-            return snprintf(why, 256, "arena of %llu bytes is larger than %llu", (unsigned long long)g->payload_bytes,
-                            (unsigned long long)(STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)),
-                   false;
+            return refuse(why, "arena of %lu bytes is larger than %lu", g->payload_bytes,
+                          STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
     } else if (variable) {
         if (slots != 0 || stride != STOC_UNIT_BYTES)
-            return snprintf(why, 256, "a variable-size segment with slots %llu, stride %llu: want 0, %d",
-                            (unsigned long long)slots, (unsigned long long)stride, (int)STOC_UNIT_BYTES),
-                   false;
+            return refuse(why, "a variable-size segment with slots %lu, stride %lu: want 0, %lu", slots, stride,
+                          STOC_UNIT_BYTES);
         if (payload_bytes < STOC_UNIT_BYTES || payload_bytes % STOC_UNIT_BYTES ||
             payload_bytes > STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)
-            return snprintf(why, 256, "arena of %llu bytes is not a multiple of %d in %d..%llu",
-                            (unsigned long long)payload_bytes, (int)STOC_UNIT_BYTES, (int)STOC_UNIT_BYTES,
-                            (unsigned long long)(STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)),
-                   false;
+            return refuse(why, "arena of %lu bytes is not a multiple of %lu in %lu..%lu", payload_bytes,
+                          STOC_UNIT_BYTES, STOC_UNIT_BYTES, STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
     } else {
         if (slots < 1 || slots > STOC_MAX_SLOTS || slots > samples)
-            return snprintf(why, 256, "slots %llu is not in 1..%llu (samples)", (unsigned long long)slots,
-                            (unsigned long long)MIN(samples, STOC_MAX_SLOTS)),
-                   false;
+            return refuse(why, "slots %lu is not in 1..%lu (samples)", slots, MIN(samples, STOC_MAX_SLOTS));
         if (slots > (UINT64_C(1) << 56) / stride)
-            return snprintf(why, 256, "%llu slots of %llu bytes are more than 2^56 bytes", (unsigned long long)slots,
-                            (unsigned long long)stride),
-                   false;
+            return refuse(why, "%lu slots of %lu bytes are more than 2^56 bytes", slots, stride);
         g->payload_bytes = slots * stride;
     }
     g->index_offset = ROUND_UP(STOC_CLIENTS_OFFSET + client_records * STOC_CLIENT_RECORD_BYTES, STOC_REGION_ALIGN);

@@ -80,18 +80,18 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
 {
     uint32_t flags = get32(page, STOC_HEADER_FLAGS), policy = get32(page, STOC_HEADER_POLICY);
     if (flags & ~(uint32_t)STOC_FLAGS_KNOWN)
-        return snprintf(why, 256, "unknown flags %#x", flags & ~(uint32_t)STOC_FLAGS_KNOWN), false;
+        return refuse(why, "unknown flags %#x", flags & ~(uint32_t)STOC_FLAGS_KNOWN);
     bool variable = flags & STOC_FLAG_VARIABLE, named = flags & STOC_FLAG_NAMED;
     /* the comparison below finds a last byte that is not 0 */
     memcpy(h->name, page + STOC_HEADER_NAME, STOC_NAME_BYTES - 1);
     memcpy(h->fingerprint, page + STOC_HEADER_FINGERPRINT, STOC_FINGERPRINT_BYTES);
     memcpy(h->decode, page + STOC_HEADER_DECODE, STOC_DECODE_BYTES);
     if (named ? !name_valid(h->name) : (h->name[0] || (flags & STOC_FLAG_UNLINK_LAST)))
-        return snprintf(why, 256, "flags %#x with the name \"%.100s\"", flags, h->name), false;
+        return refuse(why, "flags %#x with the name \"%.100s\"", flags, h->name);
     if (!is_utf8(h->fingerprint, strnlen(h->fingerprint, STOC_FINGERPRINT_BYTES)))
-        return snprintf(why, 256, "the fingerprint is not UTF-8"), false;
+        return refuse(why, "the fingerprint is not UTF-8");
     if (!is_utf8(h->decode, strnlen(h->decode, STOC_DECODE_BYTES)))
-        return snprintf(why, 256, "decode is not UTF-8"), false;
+        return refuse(why, "decode is not UTF-8");
     h->created_ns = (int64_t)get64(page, STOC_HEADER_CREATED);
     h->creator_uid = get32(page, STOC_HEADER_UID);
     h->sample_bytes = get64(page, STOC_HEADER_SAMPLE_BYTES);
@@ -99,7 +99,7 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     memcpy(h->uuid, page + STOC_HEADER_UUID, 16);
     h->field_count = get32(page, STOC_HEADER_FIELD_COUNT);
     if (h->field_count < 1 || h->field_count > STOC_MAX_FIELDS)
-        return snprintf(why, 256, "%u fields are not in 1..%d", h->field_count, (int)STOC_MAX_FIELDS), false;
+        return refuse(why, "%u fields are not in 1..%lu", h->field_count, STOC_MAX_FIELDS);
     for (uint32_t k = 0; k < h->field_count; k++) {
         const unsigned char *record = page + STOC_HEADER_FIELDS + k * STOC_FIELD_BYTES;
         struct stoc_field *f = &h->fields[k];
@@ -115,16 +115,12 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     if (variable) {
         uint64_t least = MAX(sample_bytes, 1);
         if (h->sample_bytes < least || h->sample_bytes > STOC_MAX_SAMPLE_BYTES)
-            return snprintf(why, 256, "sample bytes %llu are not in %llu..%llu", (unsigned long long)h->sample_bytes,
-                            (unsigned long long)least, (unsigned long long)STOC_MAX_SAMPLE_BYTES),
-                   false;
+            return refuse(why, "sample bytes %lu are not in %lu..%lu", h->sample_bytes, least, STOC_MAX_SAMPLE_BYTES);
         sample_bytes = h->sample_bytes;
         stride = has_chains(flags, policy) ? get64(page, STOC_HEADER_SLOT_STRIDE) : STOC_UNIT_BYTES;
     }
     if (sample_bytes != h->sample_bytes)
-        return snprintf(why, 256, "sample bytes %llu, the fields make %llu", (unsigned long long)h->sample_bytes,
-                        (unsigned long long)sample_bytes),
-               false;
+        return refuse(why, "sample bytes %lu, the fields make %lu", h->sample_bytes, sample_bytes);
     if (!geometry_of(flags, policy, get64(page, STOC_HEADER_SAMPLES), get64(page, STOC_HEADER_SLOTS), stride,
                      get32(page, STOC_HEADER_CLIENT_RECORDS), get64(page, STOC_HEADER_PAYLOAD_BYTES), &h->g, why))
         return false;
@@ -134,7 +130,7 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     for (size_t k = 0; k < STOC_HEADER_BYTES; k++) {
         if (again[k] == page[k] || (k >= STOC_HEADER_CRC && k < STOC_HEADER_CRC + 4))
             continue;
-        return snprintf(why, 256, "byte %zu of the header is %#x, by the rest of it %#x", k, page[k], again[k]), false;
+        return refuse(why, "byte %zu of the header is %#x, by the rest of it %#x", k, page[k], again[k]);
     }
     return true;
 }
@@ -153,16 +149,16 @@ INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t
         return fail(error, STOC_EFORMAT, 0, "%s is no segment: it does not begin with %s", path, STOC_MAGIC);
     h->version = get32(page, STOC_HEADER_VERSION);
     if (get32(page, STOC_HEADER_ENDIAN_MARK) != STOC_ENDIAN_MARK)
-        return fail(error, STOC_EVERSION, 0, "%s: byte order mark %#x, ours %#x; create it again", path,
-                    get32(page, STOC_HEADER_ENDIAN_MARK), (unsigned)STOC_ENDIAN_MARK);
+        return fail(error, STOC_EVERSION, 0, "%s: byte order mark %#x, ours %#lx; create it again", path,
+                    get32(page, STOC_HEADER_ENDIAN_MARK), STOC_ENDIAN_MARK);
     if (h->version != STOC_LAYOUT_VERSION)
         return fail(error, STOC_EVERSION, 0,
-                    "%s: layout %u, this build reads %d; use the same version everywhere, or create it again", path,
-                    h->version, (int)STOC_LAYOUT_VERSION);
+                    "%s: layout %u, this build reads %lu; use the same version everywhere, or create it again", path,
+                    h->version, STOC_LAYOUT_VERSION);
     if (get32(page, STOC_HEADER_SIGNATURE) != STOC_SIGNATURE)
         return fail(error, STOC_EVERSION, 0,
-                    "%s: signature of sizes %#x, ours %#x; use builds of the same version, or create it again", path,
-                    get32(page, STOC_HEADER_SIGNATURE), (unsigned)STOC_SIGNATURE);
+                    "%s: signature of sizes %#x, ours %#lx; use builds of the same version, or create it again", path,
+                    get32(page, STOC_HEADER_SIGNATURE), STOC_SIGNATURE);
     if (get32(page, STOC_HEADER_CRC) != header_crc(page))
         return fail(error, STOC_EFORMAT, 0,
                     "%s: checksum of the header is %#x, it says %#x; remove it and create it again", path,
@@ -171,8 +167,8 @@ INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t
         return fail(error, STOC_EFORMAT, 0, "%s: %s; remove it and create it again", path, why);
     if (h->g.segment_bytes != file_bytes)
         return fail(error, STOC_EFORMAT, 0,
-                    "%s: the file has %llu bytes, its header says %llu: it was truncated or extended; remove it and "
+                    "%s: the file has %lu bytes, its header says %lu: it was truncated or extended; remove it and "
                     "create it again",
-                    path, (unsigned long long)file_bytes, (unsigned long long)h->g.segment_bytes);
+                    path, file_bytes, h->g.segment_bytes);
     return 0;
 }

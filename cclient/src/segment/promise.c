@@ -159,8 +159,8 @@ static bool parse_lock(const char *line, struct listed_lock *lock)
 {
     char kind[16], mode[16], from[24], to[24];
     unsigned major_number, minor_number;
-    unsigned long long ino;
-    if (sscanf(line, "%*s %15s %*s %15s %d %x:%x:%llu %23s %23s", kind, mode, &lock->pid, &major_number, &minor_number,
+    unsigned long ino;
+    if (sscanf(line, "%*s %15s %*s %15s %d %x:%x:%lu %23s %23s", kind, mode, &lock->pid, &major_number, &minor_number,
                &ino, from, to) != 8 ||
         strcmp(mode, "READ") != 0)
         return false;
@@ -325,25 +325,23 @@ static int check_room(uint64_t need, const struct statfs *fs, const char *direct
         left -= MIN(left, tmpfs.promised);
         if (need > left)
             code = fail(error, STOC_EMEMORY, 0,
-                        "the cache needs %s (%llu bytes); the tmpfs of %s has %s free of %s, less %s of headroom for "
-                        "data loaders, less %s that %u other caches have yet to fill, leaves %s; "
-                        "give a smaller limit, remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o "
-                        "remount,size=...), or leave out the name: an unnamed cache is not bound to it",
-                        size_text(need, a), (unsigned long long)need, directory, size_text(available, b),
-                        size_text(size, d), size_text(headroom, e), size_text(tmpfs.promised, f), tmpfs.caches,
-                        size_text(left, g));
+                        "the cache needs %s (%lu bytes); the tmpfs of %s has %s free of %s, less %s of headroom for "
+                        "data loaders, less %s that %u other caches have yet to fill, leaves %s; give a smaller limit, "
+                        "remove caches (stocached gc, stocached rm NAME), enlarge it (mount -o remount,size=...), or "
+                        "leave out the name: an unnamed cache is not bound to it",
+                        size_text(need, a), need, directory, size_text(available, b), size_text(size, d),
+                        size_text(headroom, e), size_text(tmpfs.promised, f), tmpfs.caches, size_text(left, g));
     }
     if (code == 0 && !tightest_room("", &others, &r))
         code = fail(error, STOC_ESYSTEM, errno,
                     "/proc/meminfo has no MemTotal or MemAvailable (Linux 3.14 and /proc are needed)");
     if (code == 0 && need > room_usable(&r))
-        code = fail(
-            error, STOC_EMEMORY, 0,
-            "the cache needs %s (%llu bytes); %s has %s available of %s, less a floor of %s, less %s that %u other "
-            "caches have yet to fill, leaves %s; give a smaller limit, remove caches "
-            "(stocached gc, stocached rm NAME, or end the processes of those without a name), or give it more memory",
-            size_text(need, a), (unsigned long long)need, r.what, size_text(r.available, b), size_text(r.total, d),
-            size_text(room_floor(&r), e), size_text(r.promised, f), r.caches, size_text(room_usable(&r), g));
+        code = fail(error, STOC_EMEMORY, 0,
+                    "the cache needs %s (%lu bytes); %s has %s available of %s, less a floor of %s, less %s that %u "
+                    "other caches have yet to fill, leaves %s; give a smaller limit, remove caches (stocached gc, "
+                    "stocached rm NAME, or end the processes of those without a name), or give it more memory",
+                    size_text(need, a), need, r.what, size_text(r.available, b), size_text(r.total, d),
+                    size_text(room_floor(&r), e), size_text(r.promised, f), r.caches, size_text(room_usable(&r), g));
     free(others.list);
     return code;
 }

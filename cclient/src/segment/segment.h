@@ -11,6 +11,7 @@
 #include "record.h"
 
 /* schema.c */
+__attribute__((format(printf, 2, 3))) INTERNAL bool refuse(char *why, const char *format, ...);
 INTERNAL bool is_utf8(const char *text, size_t n);
 INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool variable, uint64_t *sample_bytes,
                              uint64_t *stride, char *why);
