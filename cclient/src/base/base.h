@@ -28,6 +28,8 @@ __attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error
 INTERNAL int check_struct(uint64_t struct_bytes, size_t known, const char *type, const char *what, const char *before,
                           struct stoc_error *error);
 INTERNAL void no_error(struct stoc_error *error);
+/* Clears error and *out, a pointer to what a call opens. EINVAL: out is NULL, or what it opens it from. */
+INTERNAL int begin_open(void *out, const char *what, const void *from, const char *missing, struct stoc_error *error);
 INTERNAL int invalid(int why);
 INTERNAL int fail_system(struct stoc_error *error, const char *what, const char *path);
 INTERNAL const char *size_text(uint64_t bytes, char *text);
@@ -42,7 +44,6 @@ INTERNAL const char *size_text(uint64_t bytes, char *text);
 #endif
 #ifndef F_ADD_SEALS
 #define F_ADD_SEALS 1033
-#define F_GET_SEALS 1034
 #define F_SEAL_SEAL 1
 #define F_SEAL_SHRINK 2
 #define F_SEAL_GROW 4
@@ -70,6 +71,7 @@ INTERNAL void sleep_ns(uint64_t ns);
 INTERNAL long futex_wait(_Atomic uint32_t *word, uint32_t value, uint32_t timeout_ms);
 INTERNAL void futex_wake(_Atomic uint32_t *word, int most);
 INTERNAL int random_bytes(void *data, size_t length);
+INTERNAL uint64_t most_file_bytes(void);
 INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset);
 INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset);
 

@@ -112,6 +112,15 @@ INTERNAL void no_error(struct stoc_error *error)
         memset(error, 0, sizeof *error);
 }
 
+INTERNAL int begin_open(void *out, const char *what, const void *from, const char *missing, struct stoc_error *error)
+{
+    no_error(error);
+    if (!out)
+        return fail(error, STOC_EINVAL, 0, "no place for the %s: out is NULL", what);
+    memset(out, 0, sizeof(void *));
+    return from ? 0 : fail(error, STOC_EINVAL, 0, "%s", missing);
+}
+
 /* The error of a system call: what it tried, and the text of errno. */
 INTERNAL int fail_system(struct stoc_error *error, const char *what, const char *path)
 {

@@ -60,6 +60,13 @@ INTERNAL int random_bytes(void *data, size_t length)
     return n == (ssize_t)length ? 0 : -1;
 }
 
+/* The most that this process may write into one file: RLIMIT_FSIZE. */
+INTERNAL uint64_t most_file_bytes(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : UINT64_MAX;
+}
+
 /* Reads exactly length bytes, or fewer if the file ends. Returns how many, or -1. */
 INTERNAL int64_t pread_all(int fd, void *data, size_t length, uint64_t offset)
 {

@@ -65,17 +65,6 @@ INTERNAL void announce_again(stoc_cache *c, struct link *l, struct deadline *p)
         announce_on(l, plan, &quiet);
 }
 
-/* Hits and misses in the client record of the handle. */
-static uint64_t reads_of(stoc_cache *c)
-{
-    stoc_word *counters = counters_of(c);
-    uint64_t n = 0;
-    for (size_t stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++)
-        n += load(counters + stripe * STOC_COUNTERS_PER_STRIPE + STOC_COUNTER_HITS) +
-             load(counters + stripe * STOC_COUNTERS_PER_STRIPE + STOC_COUNTER_MISSES);
-    return n;
-}
-
 static void keep_plan(stoc_cache *c, const unsigned char plan[PLAN_BYTES], uint64_t number, struct link *l)
 {
     pthread_mutex_lock(&handles_lock);
@@ -135,8 +124,10 @@ int stoc_announce(stoc_cache *c, const struct stoc_order *order, uint64_t epoch,
         return fail(error, code, 0, "%s", stoc_strerror(code));
     put32(plan, 4, owner);
     if (order) {
-        const uint64_t words[] = {order->seed, order->window, order->block,   epoch,      shard->from,
-                                  shard->rank, shard->ranks,  order->samples, reads_of(c)};
+        const stoc_word *counters = counters_of(c);
+        uint64_t reads = sum_of(counters, STOC_COUNTER_HITS) + sum_of(counters, STOC_COUNTER_MISSES);
+        const uint64_t words[] = {order->seed, order->window, order->block,   epoch, shard->from,
+                                  shard->rank, shard->ranks,  order->samples, reads};
         put32(plan, 8, order->kind);
         put32(plan, 12, shard->ends);
         for (size_t k = 0; k < sizeof words / sizeof *words; k++)

@@ -299,13 +299,22 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
     return 0;
 }
 
-/* The error of a call whose connections keep ending. */
-static int server_went_away(struct deadline *p, const char *name)
+/* Gives a connection back after a request with this result. BROKEN: ask again, on another one. breaks: how many have
+ * ended in the call. */
+static int64_t end_request(stoc_cache *c, struct link *l, int64_t result, int *breaks, struct deadline *p)
 {
+    if (result < 0)
+        hang_up(l); /* which cancels the request */
+    give_link(l);
+    if (result != BROKEN)
+        return result;
+    drop_idle(c);
+    if (++*breaks < FETCH_BREAKS)
+        return BROKEN;
     return fail(p->error, STOC_ENOSERVER, 0,
                 "the server of %s ended the connection %d times during this call; see its log, or start it: stocached "
                 "serve -c config.yaml",
-                name, FETCH_BREAKS);
+                c->served, FETCH_BREAKS);
 }
 
 /* The missing samples of the next request: as many as the server allows, and either those that were
@@ -337,16 +346,9 @@ static int fetch_missing(struct wanted *w)
         int code = take_link(w->cache, &l, &w->deadline);
         if (code < 0)
             return code;
-        code = fetch_part(w, l, next_part(w, l));
-        if (code < 0)
-            hang_up(l); /* which cancels the request */
-        give_link(l);
-        if (code == BROKEN)
-            drop_idle(w->cache);
-        if (code == BROKEN && ++breaks < FETCH_BREAKS)
-            continue;
-        if (code < 0)
-            return code == BROKEN ? server_went_away(&w->deadline, w->cache->served) : code;
+        code = (int)end_request(w->cache, l, fetch_part(w, l, next_part(w, l)), &breaks, &w->deadline);
+        if (code < 0 && code != BROKEN)
+            return code;
     }
 }
 
@@ -577,16 +579,11 @@ static int64_t prefetch_all(stoc_cache *c, const int64_t *indices, size_t n, str
         if ((code = take_link(c, &l, &p)) < 0)
             return code;
         size_t m = MIN(n, l->max_indices);
-        int64_t got = prefetch_part(l, indices, m, &p);
-        if (got < 0)
-            hang_up(l);
-        give_link(l);
+        int64_t got = end_request(c, l, prefetch_part(l, indices, m, &p), &breaks, &p);
         if (got == BROKEN)
-            drop_idle(c);
-        if (got == BROKEN && ++breaks < FETCH_BREAKS)
             continue;
         if (got < 0)
-            return got == BROKEN ? server_went_away(&p, c->served) : got;
+            return got;
         no_error(error);
         queued += got;
         indices += m;
@@ -645,15 +642,9 @@ static int offer(stoc_cache *c, int64_t index, uint32_t flags, const struct iove
         int code = take_link(c, &l, &p);
         if (code < 0)
             return code;
-        code = offer_on(l, index, flags, parts, count, length, &p);
-        if (code < 0)
-            hang_up(l);
-        give_link(l);
+        code = (int)end_request(c, l, offer_on(l, index, flags, parts, count, length, &p), &breaks, &p);
         if (code != BROKEN)
             return code;
-        drop_idle(c);
-        if (++breaks == FETCH_BREAKS)
-            return server_went_away(&p, c->served);
     }
 }
 

@@ -52,14 +52,8 @@ static int new_epoch(stoc_epoch **out, struct stoc_error *error)
 
 int stoc_epoch_open(const struct stoc_order *order, uint64_t number, stoc_epoch **out, struct stoc_error *error)
 {
-    no_error(error);
-    if (!out)
-        return fail(error, STOC_EINVAL, 0, "no place for the epoch: out is NULL");
-    *out = NULL;
-    if (!order)
-        return fail(error, STOC_EINVAL, 0, "no order given");
-    int code = check_order(order, "", error);
-    if (code < 0 || (code = new_epoch(out, error)) < 0)
+    int code = begin_open(out, "epoch", order, "no order given", error);
+    if (code < 0 || (code = check_order(order, "", error)) < 0 || (code = new_epoch(out, error)) < 0)
         return code;
     (*out)->positions = order->samples;
     (*out)->number = number;
@@ -70,16 +64,10 @@ int stoc_epoch_open(const struct stoc_order *order, uint64_t number, stoc_epoch 
 int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t seed, uint64_t number, stoc_epoch **out,
                              struct stoc_error *error)
 {
-    no_error(error);
-    if (!out)
-        return fail(error, STOC_EINVAL, 0, "no place for the epoch: out is NULL");
-    *out = NULL;
-    if (!weights)
-        return fail(error, STOC_EINVAL, 0, "no weights given; stoc_weights_open makes them");
-    if (draws > STOC_MAX_SAMPLES)
+    int code = begin_open(out, "epoch", weights, "no weights given; stoc_weights_open makes them", error);
+    if (code == 0 && draws > STOC_MAX_SAMPLES)
         return fail(error, STOC_EINVAL, 0, "draws: %lu are more than %lu", draws, STOC_MAX_SAMPLES);
-    int code = new_epoch(out, error);
-    if (code < 0)
+    if (code < 0 || (code = new_epoch(out, error)) < 0)
         return code;
     stoc_epoch *e = *out;
     atomic_fetch_add_explicit(&weights->users, 1, memory_order_relaxed);
@@ -93,23 +81,16 @@ int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t see
 
 int stoc_epoch_open_mixed(const struct stoc_mix *mix, uint64_t number, stoc_epoch **out, struct stoc_error *error)
 {
-    no_error(error);
-    if (!out)
-        return fail(error, STOC_EINVAL, 0, "no place for the epoch: out is NULL");
-    *out = NULL;
-    if (!mix)
-        return fail(error, STOC_EINVAL, 0, "no mix given");
-    int code = check_mix(mix, error);
-    if (code < 0 || (code = new_epoch(out, error)) < 0)
+    int code = begin_open(out, "epoch", mix, "no mix given", error);
+    if (code < 0 || (code = check_mix(mix, error)) < 0 || (code = new_epoch(out, error)) < 0)
         return code;
     stoc_epoch *e = *out;
-    uint64_t samples;
     e->is = IS_MIX;
     e->number = number;
     e->mixture = mixture_open(mix, number);
     if (!e->mixture)
         code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for a mix of %lu datasets", mix->datasets);
-    else if ((e->positions = mixture_begin(e->mixture, mix, &samples)) > STOC_MAX_SAMPLES)
+    else if ((e->positions = mixture_begin(e->mixture, mix)) > STOC_MAX_SAMPLES)
         code = fail(error, STOC_EINVAL, 0,
                     "an epoch would have more than %lu positions until %s been read to the end; set a length "
                     "(STOC_MIX_LENGTH) or closer ratios",

@@ -221,7 +221,7 @@ INTERNAL struct mixture *mixture_open(const struct stoc_mix *mix, uint64_t numbe
 }
 
 /* Fills in the members. Returns the number of positions, which may be too large. */
-INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, uint64_t *samples)
+INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix)
 {
     uint64_t positions = mix->length, offset = 0;
     for (uint32_t d = 0; d < m->datasets; d++) {
@@ -239,7 +239,6 @@ INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, u
         if (d == 0 || (end < positions) == (mix->stop == STOC_MIX_FIRST))
             positions = end;
     }
-    *samples = offset;
     return positions;
 }
 

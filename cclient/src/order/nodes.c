@@ -230,14 +230,8 @@ static int check_keys(const struct stoc_nodes *nodes, const struct stoc_owners *
 
 int stoc_owners_open(const struct stoc_nodes *nodes, uint64_t samples, stoc_owners **out, struct stoc_error *error)
 {
-    no_error(error);
-    if (!out)
-        return fail(error, STOC_EINVAL, 0, "no place for the owners: out is NULL");
-    *out = NULL;
-    if (!nodes)
-        return fail(error, STOC_EINVAL, 0, "no nodes given");
-    int code = check_nodes(nodes, samples, error);
-    if (code < 0)
+    int code = begin_open(out, "owners", nodes, "no nodes given", error);
+    if (code < 0 || (code = check_nodes(nodes, samples, error)) < 0)
         return code;
     stoc_owners *o = calloc(1, sizeof *o + nodes->count * sizeof *o->nodes);
     if (o) {

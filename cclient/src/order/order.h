@@ -71,7 +71,7 @@ struct mix_memory {
 INTERNAL int check_mix(const struct stoc_mix *mix, struct stoc_error *error);
 INTERNAL void mixture_close(struct mixture *m);
 INTERNAL struct mixture *mixture_open(const struct stoc_mix *mix, uint64_t number);
-INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, uint64_t *samples);
+INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix);
 INTERNAL uint64_t mixture_at(const struct mixture *m, uint64_t position, struct mix_memory *memory);
 
 /* epoch.c */

@@ -84,10 +84,8 @@ static void make_table(struct stoc_weights *t, const struct masses *m)
 
 int stoc_weights_open(const double *weights, uint64_t n, stoc_weights **out, struct stoc_error *error)
 {
-    no_error(error);
-    if (!out)
-        return fail(error, STOC_EINVAL, 0, "no place for the weights: out is NULL");
-    *out = NULL;
+    if (begin_open(out, "weights", "", "", error) < 0)
+        return STOC_EINVAL;
     if (!weights || n < 1 || n > STOC_MAX_SAMPLES)
         return fail(error, STOC_EINVAL, 0, "weights: %lu are not in 1..%lu, one for each sample%s",
                     n, STOC_MAX_SAMPLES, weights ? "" : "; weights is NULL");

@@ -35,8 +35,7 @@ INTERNAL void settle(stoc_cache *c, uint32_t record, uint64_t n) { atomic_fetch_
 static uint64_t drawn_by_others(const stoc_cache *c, uint32_t record, uint64_t n)
 {
     uint64_t sum = load(drawn_word(c, record)) - n;
-    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
-    for (uint32_t r = 0; r < high; r++) {
+    for (uint32_t r = 0, high = records_used(c); r < high; r++) {
         uint64_t drawn = load(drawn_word(c, r));
         if (drawn && r != record && record_alive(c, r))
             sum += drawn;

@@ -8,8 +8,7 @@
 static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
 {
     bool registering = atomic_load(&c->owner) == 0; /* then this thread holds c->probing */
-    uint32_t high = (uint32_t)MIN(atomic_load(clients_high_word(c)), c->client_records);
-    for (uint32_t record = 0; record < high; record++) {
+    for (uint32_t record = 0, high = records_used(c); record < high; record++) {
         for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
             for (unsigned round = 0; atomic_load(entry_word(c, record, k)) != 0; round++) {
                 /* sequentially consistent, as in claim.entry and claim.phase */
@@ -24,13 +23,8 @@ static uint64_t drain_claims(stoc_cache *c, uint32_t owner, uint64_t deadline)
                     if (dead)
                         continue;
                 }
-                if (now_ns() >= deadline) {
-                    uint64_t in_the_way = 0;
-                    for (uint32_t r = 0; r < high; r++)
-                        for (uint32_t e = 0; e < STOC_CLAIMS_PER_CLIENT; e++)
-                            in_the_way += atomic_load(entry_word(c, r, e)) != 0;
-                    return MAX(in_the_way, 1);
-                }
+                if (now_ns() >= deadline)
+                    return MAX(claims_listed(c), 1);
                 sleep_ns(round < 20 ? 50000 : 1000000);
             }
         }

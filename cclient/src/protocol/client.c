@@ -26,6 +26,42 @@ INTERNAL void reset_link(struct link *l)
     l->announced = 0;
 }
 
+/* Closes a lock description, which ends all its locks. The caller holds handles_lock, unless it closes a handle. */
+static void end_locks(_Atomic int *lock_fd)
+{
+    int fd = atomic_exchange(lock_fd, -1);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void end_locks_of(stoc_cache *c)
+{
+    end_locks(&c->lock_fd);
+    if (c->disk)
+        end_locks(&c->disk->lock_fd);
+}
+
+INTERNAL void close_locks(_Atomic int *lock_fd)
+{
+    pthread_mutex_lock(&handles_lock);
+    end_locks(lock_fd);
+    pthread_mutex_unlock(&handles_lock);
+}
+
+/* Opens a lock description: the same file, through a descriptor that no other code uses. false: errno. */
+INTERNAL bool open_locks(int file, _Atomic int *lock_fd)
+{
+    char own[64];
+    snprintf(own, sizeof own, "/proc/self/fd/%d", file);
+    pthread_mutex_lock(&handles_lock);
+    int fd = open(own, O_RDWR | O_CLOEXEC), number = errno;
+    if (fd >= 0)
+        atomic_store(lock_fd, fd);
+    pthread_mutex_unlock(&handles_lock);
+    errno = number;
+    return fd >= 0;
+}
+
 static void fork_prepare(void)
 {
     pthread_mutex_lock(&handles_lock);
@@ -49,13 +85,7 @@ static void fork_parent(void)
 static void fork_child(void)
 {
     for (stoc_cache *c = handles; c; c = c->next) {
-        int fd = atomic_load_explicit(&c->lock_fd, memory_order_relaxed);
-        if (fd >= 0)
-            close(fd);
-        atomic_store_explicit(&c->lock_fd, -1, memory_order_relaxed);
-        fd = c->disk ? atomic_exchange(&c->disk->lock_fd, -1) : -1;
-        if (fd >= 0)
-            close(fd);
+        end_locks_of(c);
         atomic_store_explicit(&c->owner, 0, memory_order_relaxed);
         atomic_store_explicit(&c->counters, c->read_only ? c->sink : NULL, memory_order_relaxed);
         atomic_fetch_add_explicit(&c->fork_generation, 1, memory_order_relaxed);
@@ -100,12 +130,7 @@ INTERNAL void handle_list_add(stoc_cache *c)
 INTERNAL void handle_list_remove(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
-    int fd = atomic_exchange(&c->lock_fd, -1);
-    if (fd >= 0)
-        close(fd);
-    fd = c->disk ? atomic_exchange(&c->disk->lock_fd, -1) : -1;
-    if (fd >= 0)
-        close(fd);
+    end_locks_of(c);
     for (struct link *l = c->links; l; l = l->next)
         reset_link(l);
     if (c->previous)
@@ -153,35 +178,18 @@ INTERNAL bool record_alive(const stoc_cache *c, uint32_t record)
     return lock.l_type != F_UNLCK;
 }
 
-/* Opens the lock description: the same file, through a descriptor that no other code uses. */
 INTERNAL int open_lock_description(stoc_cache *c, struct stoc_error *error)
 {
     char own[64];
     snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
-    pthread_mutex_lock(&handles_lock);
-    int fd = open(own, O_RDWR | O_CLOEXEC), number = errno;
-    if (fd >= 0)
-        atomic_store(&c->lock_fd, fd);
-    pthread_mutex_unlock(&handles_lock);
-    if (fd >= 0)
+    if (open_locks(c->fd, &c->lock_fd))
         return 0;
-    if (number == EMFILE || number == ENFILE || number == ENOMEM) {
-        errno = number;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
         return fail_system(error, "open a lock description of", c->path[0] ? c->path : own);
-    }
-    return fail(error, STOC_EREADONLY, number,
+    return fail(error, STOC_EREADONLY, errno,
                 "a client needs a lock description of its own, but %s cannot be opened for writing (errno %d); mount "
                 "/proc, or attach read-only",
-                own, number);
-}
-
-static void close_lock_description(stoc_cache *c)
-{
-    pthread_mutex_lock(&handles_lock);
-    int fd = atomic_exchange(&c->lock_fd, -1);
-    if (fd >= 0)
-        close(fd);
-    pthread_mutex_unlock(&handles_lock);
+                own, errno);
 }
 
 /* limits the wait for a last user that holds the exclusive lock and has not exited: microseconds,
@@ -311,7 +319,7 @@ INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *err
         if (code == 0)
             code = open_lock_description(c, error);
         if (code == 0 && ((code = join_users(c, by_name, error)) != 0 || (code = register_locked(c, error)) != 0))
-            close_lock_description(c);
+            close_locks(&c->lock_fd);
     }
     flag_release(&c->probing);
     return code;

@@ -244,17 +244,11 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
     options = &known;
     if ((code = plan(name, options, &h, error)) < 0)
         return code;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < h.g.segment_bytes)
-        return fail(error, STOC_EMEMORY, EFBIG,
-                    "the cache takes %lu bytes, this process may write files of %lu at most (RLIMIT_FSIZE); raise it "
-                    "(ulimit -f)",
-                    h.g.segment_bytes, limit.rlim_cur);
-    stoc_cache *c = new_handle(error);
+    if ((code = check_file_size("the cache", "takes", h.g.segment_bytes, "", error)) < 0)
+        return code;
+    stoc_cache *c = new_handle(options->open_flags, error);
     if (!c)
         return STOC_EMEMORY;
-    if (options->open_flags & STOC_OPEN_KIND_PYTHON)
-        c->kind = STOC_KIND_PYTHON;
     h.created_ns = (int64_t)clock_ns(CLOCK_REALTIME);
     if (random_bytes(h.uuid, sizeof h.uuid) != 0)
         code = fail_system(error, "read", "/dev/urandom");

@@ -38,7 +38,7 @@ INTERNAL void disk_failed(stoc_cache *c)
 }
 
 /* Whether a call may use the disk. After a pause one call may, and the others wait for its end. */
-INTERNAL bool disk_works(stoc_cache *c)
+static bool disk_works(stoc_cache *c)
 {
     struct disk *d = c->disk;
     uint64_t until = atomic_load_explicit(&d->out_until, memory_order_relaxed);
@@ -108,9 +108,7 @@ INTERNAL bool disk_may_accept(stoc_cache *c)
 /* Writes to the file: 0, or -1 with errno. Leaves the disk out after a failure, and stops sets if it is full. */
 INTERNAL int disk_write(stoc_cache *c, const void *data, size_t length, uint64_t offset)
 {
-    struct rlimit limit;
-    bool over = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-                offset + length > limit.rlim_cur; /* a write beyond it raises SIGXFSZ */
+    bool over = offset + length > most_file_bytes(); /* a write beyond it raises SIGXFSZ */
     if (over)
         errno = EFBIG;
     if (!over && pwrite_all(c->disk->fd, data, length, offset) == 0) {
@@ -328,24 +326,8 @@ INTERNAL int disk_get(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, s
 /* Opens the description that has the locks on the file. */
 static int open_file_locks(stoc_cache *c, struct stoc_error *error)
 {
-    char own[64];
-    snprintf(own, sizeof own, "/proc/self/fd/%d", c->disk->fd);
-    pthread_mutex_lock(&handles_lock);
-    int fd = open(own, O_RDWR | O_CLOEXEC), number = errno;
-    if (fd >= 0)
-        atomic_store(&c->disk->lock_fd, fd);
-    pthread_mutex_unlock(&handles_lock);
-    errno = number;
-    return fd >= 0 ? 0 : fail_system(error, "open a lock description of", c->path);
-}
-
-static void close_file_locks(stoc_cache *c)
-{
-    pthread_mutex_lock(&handles_lock);
-    int fd = atomic_exchange(&c->disk->lock_fd, -1);
-    if (fd >= 0)
-        close(fd);
-    pthread_mutex_unlock(&handles_lock);
+    return open_locks(c->disk->fd, &c->disk->lock_fd) ? 0
+                                                      : fail_system(error, "open a lock description of", c->path);
 }
 
 /* Locks the byte that a process holds while it opens or leaves the file. false: others had it all the time. */
@@ -394,7 +376,7 @@ INTERNAL int disk_join(stoc_cache *c, struct stoc_error *error)
     else if (lock_byte(atomic_load(&d->lock_fd), F_RDLCK, FILE_LOCK) == 1 && n == (int64_t)sizeof session &&
              memcmp(session, d->session, sizeof session) == 0)
         return 0;
-    close_file_locks(c);
+    close_locks(&d->lock_fd);
     if (code < 0)
         return code;
     return fail(error, STOC_ENOENT, 0, "%s: the parent of this process has closed it; open it again", c->path);
@@ -449,18 +431,14 @@ static int make_file(stoc_cache *c, struct header *h, const char *directory, uin
 {
     char name[OWN_PATH_BYTES + 40], free_text[32], need[32];
     unsigned char page[STOC_HEADER_BYTES], random[8];
-    struct rlimit limit;
-    int code = 0;
     if (free_bytes < h->g.segment_bytes)
         return fail(error, STOC_EMEMORY, 0,
                     "%s: the file needs %s (%lu bytes), and its file system has %s free; give a smaller limit, or free "
                     "some",
                     c->path, size_text(h->g.segment_bytes, need), h->g.segment_bytes, size_text(free_bytes, free_text));
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < h->g.segment_bytes)
-        return fail(error, STOC_EMEMORY, EFBIG,
-                    "%s takes %lu bytes, this process may write files of %lu at most (RLIMIT_FSIZE); raise it "
-                    "(ulimit -f)",
-                    c->path, h->g.segment_bytes, limit.rlim_cur);
+    int code = check_file_size(c->path, "takes", h->g.segment_bytes, "", error);
+    if (code < 0)
+        return code;
     if (random_bytes(h->uuid, sizeof h->uuid) != 0 || random_bytes(random, sizeof random) != 0)
         return fail_system(error, "read", "/dev/urandom");
     h->created_ns = (int64_t)clock_ns(CLOCK_REALTIME);
@@ -774,7 +752,7 @@ static int begin_use(stoc_cache *c, struct header *want, struct stoc_error *erro
 /* Closes what a failed begin_use has opened. */
 static void end_use(stoc_cache *c)
 {
-    close_file_locks(c);
+    close_locks(&c->disk->lock_fd);
     if (c->control)
         munmap(c->control, c->control_bytes);
     c->control = NULL;
@@ -815,7 +793,7 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     known.client_records = 1; /* the file has one record */
     if ((code = plan(NULL, &known, &want, error)) < 0)
         return code;
-    stoc_cache *c = new_handle(error);
+    stoc_cache *c = new_handle(known.open_flags, error);
     if (!c)
         return STOC_EMEMORY;
     if (!(c->disk = calloc(1, sizeof *c->disk))) {
@@ -828,8 +806,6 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     c->disk->index_offset = want.g.index_offset;
     c->disk->sums_offset = want.g.sums_offset;
     snprintf(c->path, sizeof c->path, "%s", path);
-    if (known.open_flags & STOC_OPEN_KIND_PYTHON)
-        c->kind = STOC_KIND_PYTHON;
     handle_list_add(c); /* before it opens descriptions that a forked child must close */
     for (uint64_t began = now_ns(); (code = begin_use(c, &want, error)) != 0; end_use(c)) {
         uint64_t passed = now_ns() - began;

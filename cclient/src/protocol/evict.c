@@ -3,13 +3,13 @@
  */
 #include "protocol.h"
 
-INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot)
+static uint8_t reference_of(const stoc_cache *c, uint64_t slot)
 {
     return c->references ? atomic_load_explicit(&c->references[slot], memory_order_relaxed) : 0;
 }
 
 /* Stores a reference byte only if it differs: readers of other processes share its line. */
-INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value)
+static void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value)
 {
     if (c->references && value != old)
         atomic_store_explicit(&c->references[slot], value, memory_order_relaxed);
@@ -84,13 +84,8 @@ static void end_lap(stoc_cache *c)
 {
     if ((atomic_fetch_add(&c->searches, 1) + 1) % LAP_SEARCHES != 0)
         return;
-    uint64_t reads = 0, evicted = 0, high = MIN(load(clients_high_word(c)), c->client_records);
-    for (uint32_t record = 0; record < high; record++)
-        for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++) {
-            const stoc_word *counters = record_counters(c, record) + stripe * STOC_COUNTERS_PER_STRIPE;
-            reads += load(counters + STOC_COUNTER_HITS) + load(counters + STOC_COUNTER_MISSES);
-            evicted += load(counters + STOC_COUNTER_EVICTED);
-        }
+    uint64_t reads = counted(c, STOC_COUNTER_HITS) + counted(c, STOC_COUNTER_MISSES);
+    uint64_t evicted = counted(c, STOC_COUNTER_EVICTED);
     uint64_t begin = load(lap_word(c, LAP_READS));
     if (reads < begin + c->samples || !cas(lap_word(c, LAP_READS), begin, reads))
         return;

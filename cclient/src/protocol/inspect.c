@@ -228,18 +228,11 @@ void stoc_count_passed(stoc_cache *c, uint64_t n)
         count(c, STOC_COUNTER_PASSED, n);
 }
 
-static uint32_t records_used(const stoc_cache *c)
-{
-    return (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
-}
-
-/* A counter of all clients. */
-static uint64_t counted(const stoc_cache *c, unsigned counter)
+INTERNAL uint64_t counted(const stoc_cache *c, enum stoc_counter which)
 {
     uint64_t sum = 0;
     for (uint32_t record = 0, high = records_used(c); record < high; record++)
-        for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++)
-            sum += load(record_counters(c, record) + stripe * STOC_COUNTERS_PER_STRIPE + counter);
+        sum += sum_of(record_counters(c, record), which);
     return sum;
 }
 
@@ -320,7 +313,7 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     return code;
 }
 
-static unsigned claims_listed(const stoc_cache *c)
+INTERNAL unsigned claims_listed(const stoc_cache *c)
 {
     unsigned claims = 0;
     for (uint32_t record = 0, high = records_used(c); record < high; record++)

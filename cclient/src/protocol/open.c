@@ -11,7 +11,7 @@ static void unmap(stoc_cache *c)
         munmap((void *)(uintptr_t)c->payload, c->payload_bytes);
 }
 
-INTERNAL stoc_cache *new_handle(struct stoc_error *error)
+INTERNAL stoc_cache *new_handle(unsigned open_flags, struct stoc_error *error)
 {
     void *memory = NULL;
     if (posix_memalign(&memory, 128, sizeof(stoc_cache)) != 0) {
@@ -22,7 +22,8 @@ INTERNAL stoc_cache *new_handle(struct stoc_error *error)
     memset(c, 0, sizeof *c);
     c->fd = -1;
     atomic_store(&c->lock_fd, -1);
-    c->kind = STOC_KIND_C;
+    c->kind = open_flags & STOC_OPEN_KIND_PYTHON ? STOC_KIND_PYTHON : STOC_KIND_C;
+    c->read_only = open_flags & STOC_OPEN_READ_ONLY;
     c->crc = crc_choose();
     return c;
 }
@@ -81,13 +82,9 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     memcpy(c->fingerprint, h->fingerprint, sizeof c->fingerprint);
     memcpy(c->decode, h->decode, sizeof c->decode);
 
-    struct rlimit limit;
-    if (!c->read_only && !c->disk && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        limit.rlim_cur < g->segment_bytes)
-        return fail(error, STOC_EMEMORY, EFBIG,
-                    "%s has %lu bytes, this process may write files of %lu at most (RLIMIT_FSIZE); raise it (ulimit "
-                    "-f), or attach read-only",
-                    path, g->segment_bytes, limit.rlim_cur);
+    if (!c->read_only && !c->disk &&
+        check_file_size(path, "has", g->segment_bytes, ", or attach read-only", error) < 0)
+        return STOC_EMEMORY;
     void *control = map_file(c->fd, 0, c->control_bytes, c->read_only ? PROT_READ : PROT_READ | PROT_WRITE);
     if (control == MAP_FAILED)
         goto no_map;
@@ -185,13 +182,10 @@ static void find_path(stoc_cache *c)
 
 INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error)
 {
-    no_error(error);
-    if (!out)
-        return fail(error, STOC_EINVAL, 0, "no place for the handle: out is NULL");
-    *out = NULL;
-    if (flags & ~(STOC_OPEN_READ_ONLY | STOC_OPEN_KIND_PYTHON))
+    int code = begin_open(out, "handle", "", "", error);
+    if (code == 0 && flags & ~(STOC_OPEN_READ_ONLY | STOC_OPEN_KIND_PYTHON))
         return fail(error, STOC_EINVAL, 0, "unknown flags %#x", flags);
-    return 0;
+    return code;
 }
 
 int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint, stoc_cache **out,
@@ -201,12 +195,9 @@ int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint,
     char path[OWN_PATH_BYTES];
     if (code < 0 || (code = path_of(name_or_path, path, error)) < 0)
         return code;
-    stoc_cache *c = new_handle(error);
+    stoc_cache *c = new_handle(flags, error);
     if (!c)
         return STOC_EMEMORY;
-    c->read_only = flags & STOC_OPEN_READ_ONLY;
-    if (flags & STOC_OPEN_KIND_PYTHON)
-        c->kind = STOC_KIND_PYTHON;
     bool process = is_proc_fd(path);
     memcpy(c->path, path, sizeof path);
     code = open_file(path, &c->fd, &c->read_only, error);
@@ -240,12 +231,9 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
         return fail_system(error, "stat", "the descriptor");
     if ((code = check_file(&st, "the descriptor's file", error)) < 0)
         return code;
-    stoc_cache *c = new_handle(error);
+    stoc_cache *c = new_handle(flags | ((mode & O_ACCMODE) == O_RDONLY ? STOC_OPEN_READ_ONLY : 0), error);
     if (!c)
         return STOC_EMEMORY;
-    c->read_only = (flags & STOC_OPEN_READ_ONLY) || (mode & O_ACCMODE) == O_RDONLY;
-    if (flags & STOC_OPEN_KIND_PYTHON)
-        c->kind = STOC_KIND_PYTHON;
     c->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     code = c->fd < 0 ? fail_system(error, "duplicate", "the descriptor") : attach_file(c, NULL, uuid, false, error);
     if (code < 0) {

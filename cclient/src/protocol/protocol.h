@@ -21,6 +21,8 @@ INTERNAL int lock_byte(int fd, short type, uint64_t at);
 INTERNAL int lock_record(stoc_cache *c, uint32_t record);
 INTERNAL void unlock_record(stoc_cache *c, uint32_t record);
 INTERNAL bool record_alive(const stoc_cache *c, uint32_t record);
+INTERNAL void close_locks(_Atomic int *lock_fd);
+INTERNAL bool open_locks(int file, _Atomic int *lock_fd);
 INTERNAL int open_lock_description(stoc_cache *c, struct stoc_error *error);
 INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *error);
 INTERNAL stoc_word *counters_slow(stoc_cache *c);
@@ -88,8 +90,6 @@ INTERNAL uint64_t spread_of(uint64_t word);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
 
 /* evict.c */
-INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot);
-INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value);
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
 INTERNAL uint8_t believed(uint8_t cost, uint64_t spread);
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
@@ -149,8 +149,6 @@ struct space {
 INTERNAL_DATA const struct space slot_space, arena_space, chain_space;
 INTERNAL int keeps_slot(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t length);
 INTERNAL bool is_same(const stoc_cache *c, uint64_t sample, uint64_t meta);
-INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point,
-                        const char *cursor_point);
 INTERNAL uint64_t run_of(const struct stoc_claim *k, uint64_t at, uint64_t n, uint64_t *offset);
 INTERNAL void mark_pages(const struct stoc_claim *k);
 INTERNAL bool copy_chain(const stoc_cache *c, uint64_t w, void *dst, uint64_t length);
@@ -175,7 +173,7 @@ INTERNAL void begin_huge(int fd, uint64_t length, uint64_t tables);
 INTERNAL void take_huge(stoc_cache *c, uint32_t record, uint64_t offset, uint64_t length);
 
 /* open.c */
-INTERNAL stoc_cache *new_handle(struct stoc_error *error);
+INTERNAL stoc_cache *new_handle(unsigned open_flags, struct stoc_error *error);
 INTERNAL void free_handle(stoc_cache *c);
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error);
 INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error);
@@ -186,7 +184,6 @@ INTERNAL int unlink_same(const char *path, int fd, struct stoc_error *error);
 #define QUEUE_BYTES (64 * MIB)           /* of the samples that a handle writes in the background */
 INTERNAL int disk_join(stoc_cache *c, struct stoc_error *error);
 INTERNAL void disk_leave(stoc_cache *c);
-INTERNAL bool disk_works(stoc_cache *c);
 INTERNAL bool disk_accepts(stoc_cache *c);
 INTERNAL bool disk_may_accept(stoc_cache *c);
 INTERNAL void disk_failed(stoc_cache *c);
@@ -200,6 +197,10 @@ static inline int payload_fd(const stoc_cache *c) { return c->disk ? c->disk->fd
 /* options.c */
 INTERNAL int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error);
 INTERNAL int take_options(const struct stoc_options *options, struct stoc_options *known, struct stoc_error *error);
+
+/* inspect.c: a counter of all clients; their claims now */
+INTERNAL uint64_t counted(const stoc_cache *c, enum stoc_counter which);
+INTERNAL unsigned claims_listed(const stoc_cache *c);
 
 /* read.c */
 #define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative indices become huge */
@@ -222,7 +223,6 @@ struct batch {
 INTERNAL int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, uint64_t want, void *dst, uint64_t capacity,
                          uint64_t *length, copy_function *copy, uint64_t *retried);
 INTERNAL int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint64_t *length);
-INTERNAL bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters);
 INTERNAL int64_t gather(struct batch *b, uint64_t bytes, unsigned threads);
 INTERNAL int check_indices(const stoc_cache *c, const int64_t *indices, size_t n);
 

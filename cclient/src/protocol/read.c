@@ -113,7 +113,7 @@ INTERNAL inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint
  * Half the cost of a view is its one locked addition, and later instructions wait for it: callers
  * count last.
  */
-INTERNAL inline bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters)
+static inline bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slot, stoc_word **counters)
 {
     if (BAD_INDEX(c, index))
         return false;

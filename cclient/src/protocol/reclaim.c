@@ -97,8 +97,7 @@ int64_t stoc_recover(stoc_cache *c)
         return code;
     int64_t sum = 0;
     flag_take(&c->probing);
-    uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
-    for (uint32_t record = 0; record < high; record++) {
+    for (uint32_t record = 0, high = records_used(c); record < high; record++) {
         int64_t taken = lists_claims(c, record) ? probe_record(c, record) : 0;
         if (taken > 0)
             sum += taken;

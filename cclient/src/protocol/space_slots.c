@@ -85,7 +85,7 @@ static int take_slot(struct stoc_claim *k, uint32_t record)
  * already. The client that freed it may have died before it moved the cursor, and no search finds a
  * slot below the cursor.
  */
-INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
+static void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const char *slot_point, const char *cursor_point)
 {
     (void)slot_point, (void)cursor_point;
     if (slot >= c->slots)

@@ -3,6 +3,14 @@
  */
 #include "segment.h"
 
+/* The offset of a region after *end, which becomes the end of the region. */
+static uint64_t region(uint64_t *end, uint64_t bytes)
+{
+    uint64_t offset = ROUND_UP(*end, STOC_REGION_ALIGN);
+    *end = offset + bytes;
+    return offset;
+}
+
 INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride,
                           uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why)
 {
@@ -47,28 +55,18 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
             return refuse(why, "%lu slots of %lu bytes are more than 2^56 bytes", slots, stride);
         g->payload_bytes = slots * stride;
     }
-    g->index_offset = ROUND_UP(STOC_CLIENTS_OFFSET + client_records * STOC_CLIENT_RECORD_BYTES, STOC_REGION_ALIGN);
-    uint64_t end = g->index_offset + samples * STOC_INDEX_RECORD_BYTES;
-    if (variable) {
-        g->sums_offset = ROUND_UP(end, STOC_REGION_ALIGN);
-        end = g->sums_offset + samples * STOC_SUM_RECORD_BYTES;
-    }
-    if (flags & STOC_FLAG_LENGTHS) {
-        g->lengths_offset = ROUND_UP(end, STOC_REGION_ALIGN);
-        end = g->lengths_offset + samples * STOC_LENGTH_BYTES;
-    }
-    if (chains || (!variable && policy != STOC_POLICY_FIRST_INDICES)) {
-        g->slot_table_offset = ROUND_UP(end, STOC_REGION_ALIGN);
-        end = g->slot_table_offset + slots * STOC_SLOT_RECORD_BYTES;
-    }
-    if (policy_references(policy)) {
-        g->reference_offset = ROUND_UP(end, STOC_REGION_ALIGN);
-        end = ROUND_UP(g->reference_offset + slots, 8);
-    }
-    if (chains) {
-        g->groups_offset = ROUND_UP(end, STOC_REGION_ALIGN);
-        end = g->groups_offset + (slots + STOC_GROUP_SLOTS - 1) / STOC_GROUP_SLOTS * STOC_GROUP_RECORD_BYTES;
-    }
+    uint64_t end = STOC_CLIENTS_OFFSET + client_records * STOC_CLIENT_RECORD_BYTES;
+    g->index_offset = region(&end, samples * STOC_INDEX_RECORD_BYTES);
+    if (variable)
+        g->sums_offset = region(&end, samples * STOC_SUM_RECORD_BYTES);
+    if (flags & STOC_FLAG_LENGTHS)
+        g->lengths_offset = region(&end, samples * STOC_LENGTH_BYTES);
+    if (chains || (!variable && policy != STOC_POLICY_FIRST_INDICES))
+        g->slot_table_offset = region(&end, slots * STOC_SLOT_RECORD_BYTES);
+    if (policy_references(policy))
+        g->reference_offset = region(&end, ROUND_UP(slots, 8));
+    if (chains)
+        g->groups_offset = region(&end, (slots + STOC_GROUP_SLOTS - 1) / STOC_GROUP_SLOTS * STOC_GROUP_RECORD_BYTES);
     g->payload_offset = ROUND_UP(end, STOC_PAYLOAD_ALIGN);
     g->segment_bytes = ROUND_UP(g->payload_offset + g->payload_bytes, STOC_REGION_ALIGN);
     return true;

@@ -51,6 +51,17 @@ INTERNAL int check_file(const struct stat *st, const char *path, struct stoc_err
     return 0;
 }
 
+/* EMEMORY if this process may not write all bytes of a file. has: "has" or "takes". otherwise: another next step. */
+INTERNAL int check_file_size(const char *what, const char *has, uint64_t bytes, const char *otherwise,
+                             struct stoc_error *error)
+{
+    if (bytes <= most_file_bytes())
+        return 0;
+    return fail(error, STOC_EMEMORY, EFBIG,
+                "%s %s %lu bytes, this process may write files of %lu at most (RLIMIT_FSIZE); raise it (ulimit -f)%s",
+                what, has, bytes, most_file_bytes(), otherwise);
+}
+
 /* Whether the path is a descriptor of a process, /proc/<pid>/fd/<fd>. It looks like a symbolic
  * link, but opens the file itself. */
 INTERNAL bool is_proc_fd(const char *path)

@@ -196,6 +196,21 @@ static inline void add_to(stoc_word *counters, enum stoc_counter which, uint64_t
     atomic_fetch_add_explicit(stripe_of(counters) + which, n, memory_order_relaxed);
 }
 
+/* A counter of all stripes of a client. */
+static inline uint64_t sum_of(const stoc_word *counters, enum stoc_counter which)
+{
+    uint64_t sum = 0;
+    for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++)
+        sum += load(counters + stripe * STOC_COUNTERS_PER_STRIPE + which);
+    return sum;
+}
+
+/* How many client records may have been used. */
+static inline uint32_t records_used(const stoc_cache *c)
+{
+    return (uint32_t)MIN(atomic_load(clients_high_word(c)), c->client_records);
+}
+
 /* Where a sample lies, according to words that were READY: offset in the payload and length,
  * both inside the payload. With chains it is the offset of the slot at the head. false: the place is
  * not possible, or the words belong to different versions. */

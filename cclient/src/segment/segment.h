@@ -77,6 +77,8 @@ INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t
 INTERNAL void default_directory(char *path, size_t size);
 INTERNAL int path_of(const char *name_or_path, char path[OWN_PATH_BYTES], struct stoc_error *error);
 INTERNAL int check_file(const struct stat *st, const char *path, struct stoc_error *error);
+INTERNAL int check_file_size(const char *what, const char *has, uint64_t bytes, const char *otherwise,
+                             struct stoc_error *error);
 INTERNAL bool is_proc_fd(const char *path);
 INTERNAL int open_error(const char *path, struct stoc_error *error);
 INTERNAL int open_directory(const char *directory, bool create, int *fd, struct stoc_error *error);
