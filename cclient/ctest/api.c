@@ -5,7 +5,7 @@ enum { N = 100, BYTES = 300 };
 
 static stoc_cache *small(void) { return make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES)); }
 
-static void a_sample_comes_back(void)
+TEST(a_sample_comes_back)
 {
     stoc_cache *c = small();
     unsigned char bytes[BYTES];
@@ -50,7 +50,7 @@ static void a_sample_comes_back(void)
     stoc_close(c);
 }
 
-static void clears_and_sets_are_counted(void)
+TEST(clears_and_sets_are_counted)
 {
     stoc_cache *c = small();
     uint64_t clears = 0, stored = 0;
@@ -66,7 +66,7 @@ static void clears_and_sets_are_counted(void)
     stoc_close(c);
 }
 
-static void first_indices_have_their_slots(void)
+TEST(first_indices_have_their_slots)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES, .policy = STOC_POLICY_FIRST_INDICES));
     EQUAL(put(c, 9, BYTES, 1, 0), STOC_STORED);
@@ -75,7 +75,7 @@ static void first_indices_have_their_slots(void)
 }
 
 /* Calls that want samples of one size. ../conform compares all others with Go's. */
-static void samples_of_any_size(void)
+TEST(samples_of_any_size)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = N, .variable = 1, .limit_bytes = 4 << 20, .sample_bytes = 100000));
     static unsigned char out[50000];
@@ -93,7 +93,7 @@ static void samples_of_any_size(void)
     stoc_close(c);
 }
 
-static void a_sample_has_fields(void)
+TEST(a_sample_has_fields)
 {
     struct stoc_field fields[] = {{.name = "flag", .dtype = STOC_BOOL},
                                   {.name = "image", .dtype = STOC_FLOAT32, .ndim = 2, .dims = {3, 5}},
@@ -120,7 +120,7 @@ static void a_sample_has_fields(void)
     stoc_close(c);
 }
 
-static void batches_and_threads(void)
+TEST(batches_and_threads)
 {
     enum { ROWS = 256, BIG = 150528 };
     stoc_cache *c = make(NULL, OPTIONS(.samples = ROWS, .sample_bytes = BIG));
@@ -186,14 +186,14 @@ static void loads_in_pieces_of(int policy)
     stoc_close(c);
 }
 
-static void loads_in_pieces(void)
+TEST(loads_in_pieces)
 {
     for (int policy = STOC_POLICY_FIRST_COME; policy <= STOC_POLICY_PLANNED; policy++)
         loads_in_pieces_of(policy);
 }
 
 /* At most 32 claims at once, which close aborts. ../conform compares pieces in any order with Go's. */
-static void many_claims(void)
+TEST(many_claims)
 {
     struct stoc_claim many[40];
     stoc_cache *wide = make(NULL, OPTIONS(.samples = 40, .sample_bytes = 8));
@@ -225,7 +225,7 @@ static void many_claims(void)
     stoc_close(other);
 }
 
-static void bad_arguments(void)
+TEST(bad_arguments)
 {
     stoc_cache *c = small();
     unsigned char bytes[BYTES + 1] = {0};
@@ -283,7 +283,7 @@ static void bad_arguments(void)
 
 /* What other languages cannot give, and where a cache cannot be: ../../shm/testdata/options.json and ../conform have
  * the other options. */
-static void bad_options(void)
+TEST(bad_options)
 {
     struct {
         const char *name;
@@ -319,7 +319,7 @@ static void bad_options(void)
     EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EINVAL);
 }
 
-static void names(void)
+TEST(names)
 {
     struct stoc_error e;
     stoc_cache *c = make("first",
@@ -374,7 +374,7 @@ static void names(void)
     EQUAL(access(path_in_scratch("stays"), F_OK), 0);
 }
 
-static void descriptors(void)
+TEST(descriptors)
 {
     struct stoc_error e;
     stoc_cache *c = small(), *d = NULL;
@@ -408,7 +408,7 @@ static void descriptors(void)
     stoc_close(c);
 }
 
-static void the_client_table_is_full(void)
+TEST(the_client_table_is_full)
 {
     struct stoc_error e;
     stoc_cache *c = make(NULL, OPTIONS(.samples = 5, .sample_bytes = 8)), *others[16], *d;
@@ -431,7 +431,7 @@ static void the_client_table_is_full(void)
     stoc_close(c);
 }
 
-static void views_may_outlive_the_handle(void)
+TEST(views_may_outlive_the_handle)
 {
     stoc_cache *c = small();
     const void *data = NULL;
@@ -442,7 +442,7 @@ static void views_may_outlive_the_handle(void)
     CHECK(data && filled(data, BYTES, 1, 1));
 }
 
-static void verify_finds_foreign_bytes(void)
+TEST(verify_finds_foreign_bytes)
 {
     stoc_cache *c = small();
     for (int i = 0; i < 5; i++)
@@ -460,7 +460,7 @@ static void verify_finds_foreign_bytes(void)
 }
 
 /* Generations wrap around, from just below the limit and in several states. */
-static void generations_wrap(void)
+TEST(generations_wrap)
 {
     for (int variable = 0; variable < 2; variable++) {
         stoc_cache *c = variable ? make(NULL, OPTIONS(.samples = 2, .variable = 1, .limit_bytes = 4 << 20))
@@ -488,7 +488,7 @@ static void generations_wrap(void)
 }
 
 /* A word changes during a claim: publish returns an error and counts it. */
-static void a_lost_claim_does_not_publish(void)
+TEST(a_lost_claim_does_not_publish)
 {
     stoc_cache *c = small();
     unsigned char *control = control_of(c), bytes[BYTES] = {0};
@@ -510,7 +510,7 @@ static void a_lost_claim_does_not_publish(void)
 }
 
 /* A handle that keeps some samples stores no others; another handle of the cache does. */
-static void a_handle_keeps_some_samples(void)
+TEST(a_handle_keeps_some_samples)
 {
     stoc_cache *c = small();
     uint8_t none[STOC_KEPT_BYTES] = {0}, all[STOC_KEPT_BYTES];
@@ -542,7 +542,7 @@ static void a_handle_keeps_some_samples(void)
 }
 
 /* An EINVAL has one reason, and stoc_explain says it. */
-static void reasons_of_bad_arguments(void)
+TEST(reasons_of_bad_arguments)
 {
     stoc_cache *c = small();
     unsigned char bytes[BYTES] = {0};
@@ -573,7 +573,7 @@ static void reasons_of_bad_arguments(void)
     stoc_close(c);
 }
 
-static void messages_have_numbers(void)
+TEST(messages_have_numbers)
 {
     stoc_cache *c = small();
     char text[400];
@@ -604,7 +604,7 @@ static void messages_have_numbers(void)
     stoc_close(c);
 }
 
-static void pages_taken_at_creation(void)
+TEST(pages_taken_at_creation)
 {
     struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 1 << 20, .reserve = 1);
     stoc_cache *c = make(NULL, o);
@@ -615,32 +615,4 @@ static void pages_taken_at_creation(void)
     EQUAL(put(c, 50, 1 << 20, 1, 0), STOC_STORED);
     CHECK(stats_of(c).allocated_bytes < 5 << 20);
     stoc_close(c);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(a_sample_comes_back);
-    RUN(clears_and_sets_are_counted);
-    RUN(first_indices_have_their_slots);
-    RUN(samples_of_any_size);
-    RUN(a_sample_has_fields);
-    RUN(batches_and_threads);
-    RUN(many_claims);
-    RUN(loads_in_pieces);
-    RUN(bad_arguments);
-    RUN(bad_options);
-    RUN(names);
-    RUN(descriptors);
-    RUN(the_client_table_is_full);
-    RUN(views_may_outlive_the_handle);
-    RUN(verify_finds_foreign_bytes);
-    RUN(generations_wrap);
-    RUN(a_lost_claim_does_not_publish);
-    RUN(a_handle_keeps_some_samples);
-    RUN(reasons_of_bad_arguments);
-    RUN(messages_have_numbers);
-    RUN(pages_taken_at_creation);
-    return end_tests(argv[0]);
 }

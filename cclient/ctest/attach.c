@@ -2,7 +2,7 @@
  * damages each word of a header, and ../conform each byte. */
 #include "check.h"
 
-static void versions(void)
+TEST(versions)
 {
     const char *path = path_in_scratch("versions");
     unsigned char whole[STOC_HEADER_BYTES];
@@ -53,7 +53,7 @@ static void versions(void)
 }
 
 /* A creator replaces a segment of another version that no process uses, and names the users of one in use. */
-static void other_version_replaced(void)
+TEST(other_version_replaced)
 {
     struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
     struct stoc_error e = {0};
@@ -74,7 +74,7 @@ static void other_version_replaced(void)
     EQUAL(stoc_unlink(path_in_scratch("old"), &e), 0);
 }
 
-static void other_files(void)
+TEST(other_files)
 {
     struct stoc_error e;
     stoc_cache *c = NULL;
@@ -117,7 +117,7 @@ static void other_files(void)
     EQUAL(access("/dev/null", F_OK), 0);
 }
 
-static void foreign_owners(void)
+TEST(foreign_owners)
 {
     if (geteuid() != 0)
         SKIP("only root can make a file of another user");
@@ -148,7 +148,7 @@ static void foreign_owners(void)
 
 /* Another user has put a symbolic link in place of this user's default directory. Neither a name
  * nor a path follows it. */
-static void link_in_place_of_the_default_directory(void)
+TEST(link_in_place_of_the_default_directory)
 {
     if (geteuid() != 0)
         SKIP("only root can become another user");
@@ -178,7 +178,7 @@ static void link_in_place_of_the_default_directory(void)
 }
 
 /* The segment that Go wrote. shm/testdata/golden.json says what it contains. ../conform compares all counters. */
-static void the_golden_segment(void)
+TEST(the_golden_segment)
 {
     const char *source = "../shm/testdata/golden.seg.gz";
     char command[300];
@@ -226,17 +226,4 @@ static void the_golden_segment(void)
     EQUAL(put(c, 2, 16, 1, 0), STOC_FULL);
     check_quiet(c);
     stoc_close(c);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(versions);
-    RUN(other_version_replaced);
-    RUN(other_files);
-    RUN(foreign_owners);
-    RUN(link_in_place_of_the_default_directory);
-    RUN(the_golden_segment);
-    return end_tests(argv[0]);
 }

@@ -9,7 +9,7 @@ static struct stoc_options options(uint32_t policy)
                    .policy = policy);
 }
 
-static void lengths_of_buffers(void)
+TEST(lengths_of_buffers)
 {
     stoc_cache *c = make(NULL, options(STOC_POLICY_LRU));
     unsigned char bytes[ARENA + 1];
@@ -31,7 +31,7 @@ static void lengths_of_buffers(void)
 }
 
 /* No view and no slot to look at: its bytes would become those of another sample. */
-static void no_views(void)
+TEST(no_views)
 {
     stoc_cache *c = make(NULL, options(STOC_POLICY_RANDOM));
     unsigned char bytes[STRIDE];
@@ -60,7 +60,7 @@ static void no_views(void)
 
 /* Each policy that evicts stores any sample while others go, and no copy is wrong. With cost only dear
  * samples make cheap ones go. */
-static void samples_go(void)
+TEST(samples_go)
 {
     for (uint32_t policy = STOC_POLICY_COST; policy <= STOC_POLICY_LFU; policy++) {
         stoc_cache *c = make(NULL, options(policy)), *other = join_fd(c);
@@ -99,7 +99,7 @@ static void samples_go(void)
 
 /* Two claims that each hold half of the arena: neither waits for the other. (With random, all looks of a search may
  * find the claim, and then no sample goes.) */
-static void no_deadlock(void)
+TEST(no_deadlock)
 {
     stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
     struct stoc_claim k;
@@ -114,7 +114,7 @@ static void no_deadlock(void)
 }
 
 /* Words of the slot table that are impossible are reported, and lead nowhere outside the payload. */
-static void corrupt_chains(void)
+TEST(corrupt_chains)
 {
     for (int kind = 0; kind < 4; kind++) {
         stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
@@ -144,7 +144,7 @@ static void corrupt_chains(void)
 }
 
 /* A sample that gets no slots has its cost and its length in meta, so the cost of a byte is known. */
-static void the_length_beside_the_cost(void)
+TEST(the_length_beside_the_cost)
 {
     stoc_cache *c = make(NULL, options(STOC_POLICY_COST));
     unsigned char bytes[ARENA], *control = control_of(c);
@@ -164,17 +164,4 @@ static void the_length_beside_the_cost(void)
     munmap(control, info.payload_offset);
     check_quiet(c);
     stoc_close(c);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(lengths_of_buffers);
-    RUN(no_views);
-    RUN(samples_go);
-    RUN(no_deadlock);
-    RUN(corrupt_chains);
-    RUN(the_length_beside_the_cost);
-    return end_tests(argv[0]);
 }

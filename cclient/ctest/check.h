@@ -2,8 +2,8 @@
  * check.h - what the test programs share: check macros, a temporary directory on a tmpfs, and code
  * that reads a segment without the library.
  *
- * A program lists its tests in main: RUN(test). Its last line is "name: N passed, M failed, K
- * skipped". Every skip gives its reason.
+ * A program runs its tests in the order of its file. Its last line is "name: N passed, M failed, K skipped". Every skip
+ * gives its reason.
  */
 #ifndef STOCACHED_CHECK_H
 #define STOCACHED_CHECK_H
@@ -77,13 +77,35 @@ static char scratch[64]; /* a directory on a tmpfs, removed at the end */
         longjmp(give_up, 2);                    \
     } while (0)
 
-__attribute__((unused)) static void run(const char *name, void (*test)(void))
+/* TEST(name) { ... } is a test, and TEST_IF(condition, name) one that only some programs run. */
+struct listed {
+    const char *name;
+    void (*test)(void);
+    int line;
+};
+static struct listed tests[64];
+static size_t test_count;
+#define TEST_IF(condition, name)                                         \
+    static void name(void);                                              \
+    __attribute__((constructor)) static void list_##name(void)           \
+    {                                                                    \
+        if (condition)                                                   \
+            tests[test_count++] = (struct listed){#name, name, __LINE__}; \
+    }                                                                    \
+    static void name(void)
+#define TEST(name) TEST_IF(true, name)
+
+/* What a program does before its tests, and after them. Most have neither. */
+__attribute__((weak)) void set_up(void);
+__attribute__((weak)) void tear_down(void);
+
+static void run(const struct listed *t)
 {
     failures = 0;
     int how = setjmp(give_up);
     alarm(HANGS);
     if (how == 0)
-        test();
+        t->test();
     alarm(0);
     if (how == 2)
         skipped++;
@@ -91,31 +113,39 @@ __attribute__((unused)) static void run(const char *name, void (*test)(void))
         failed++;
     else
         passed++;
-    printf("%s %s\n", how == 2 ? "skip" : failures ? "FAIL" : "ok  ", name);
+    printf("%s %s\n", how == 2 ? "skip" : failures ? "FAIL" : "ok  ", t->name);
     fflush(stdout);
 }
-#define RUN(test) run(#test, test)
 
-__attribute__((unused)) static void begin_tests(void)
+static int by_line(const void *a, const void *b)
 {
+    return ((const struct listed *)a)->line - ((const struct listed *)b)->line;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    char command[128];
     setvbuf(stdout, NULL, _IOLBF, 0); /* forked children must not print our lines again */
     snprintf(scratch, sizeof scratch, "/dev/shm/stoctest-XXXXXX");
     if (!mkdtemp(scratch)) {
         perror(scratch);
-        exit(2);
+        return 2;
     }
-}
-
-__attribute__((unused)) static int end_tests(const char *program)
-{
-    char command[128];
+    if (set_up)
+        set_up();
+    qsort(tests, test_count, sizeof *tests, by_line); /* compilers list them in any order */
+    for (size_t k = 0; k < test_count; k++)
+        run(&tests[k]);
+    if (tear_down)
+        tear_down();
     snprintf(command, sizeof command, "rm -rf %s", scratch);
     if (system(command) != 0) {
         printf("FAIL %s\n", command); /* a process that a test has left may still write there */
         failed++;
     }
-    const char *slash = strrchr(program, '/');
-    printf("%s: %d passed, %d failed, %d skipped\n", slash ? slash + 1 : program, passed, failed, skipped);
+    const char *slash = strrchr(argv[0], '/');
+    printf("%s: %d passed, %d failed, %d skipped\n", slash ? slash + 1 : argv[0], passed, failed, skipped);
     return failed ? 1 : 0;
 }
 

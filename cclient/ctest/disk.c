@@ -216,7 +216,7 @@ static int ended(pid_t pid)
 
 /* ------------------------------------------------------------ tests */
 
-static void lasts(void)
+TEST(lasts)
 {
     for (int variable = 0; variable < 2; variable++) {
         new_file();
@@ -248,7 +248,7 @@ static void lasts(void)
 }
 
 /* Copies of single samples only. */
-static void copies_only(void)
+TEST(copies_only)
 {
     unsigned char bytes[BYTES];
     const void *view;
@@ -299,7 +299,7 @@ static void refuses(const char *what, const char *where, struct stoc_options opt
         COMPLAIN("%s: not in: %s", what, error.message);
 }
 
-static void bad_input(void)
+TEST(bad_input)
 {
     new_file();
     refuses("path", NULL, FIXED, STOC_EINVAL);
@@ -332,7 +332,7 @@ static void bad_input(void)
 
 /* Another dataset, or other settings: made again if no process uses the file. */
 /* A network file system is refused, for a file that is there too, and nothing is made in it. */
-static void on_a_network(void)
+TEST(on_a_network)
 {
     static const struct {
         uint32_t number;
@@ -354,7 +354,7 @@ static void on_a_network(void)
 }
 
 /* A file that is removed, replaced, truncated or overwritten under a handle is told, and no sample of it is wrong. */
-static void taken_away(void)
+TEST(taken_away)
 {
     static const char *const all[] = {"removed", "replaced", "truncated", "overwritten"};
     for (int k = 0; k < 4; k++) {
@@ -385,7 +385,7 @@ static void taken_away(void)
     }
 }
 
-static void other_settings(void)
+TEST(other_settings)
 {
     new_file();
     stoc_cache *c = open_disk(FIXED);
@@ -424,7 +424,7 @@ static void has_it_alone(void *argument)
 }
 
 /* A server has the file, or processes that see another /dev/shm. */
-static void others_have_it(void)
+TEST(others_have_it)
 {
     int ready[2];
     char byte;
@@ -484,7 +484,7 @@ static void load_all(void *argument)
     stoc_close(c);
 }
 
-static void shared_by_processes(void)
+TEST(shared_by_processes)
 {
     for (int variable = 0; variable < 2; variable++) {
         new_file();
@@ -553,7 +553,7 @@ static void *store_in_thread(void *argument)
 }
 
 /* Threads of one handle, while evictions move slots. */
-static void threads_of_a_handle(void)
+TEST(threads_of_a_handle)
 {
     pthread_t threads[4];
     new_file();
@@ -575,7 +575,7 @@ static void threads_of_a_handle(void)
 
 /* ------------------------------------------------------------ writes in the background */
 
-static void written_later(void)
+TEST(written_later)
 {
     for (int variable = 0; variable < 2; variable++) {
         new_file();
@@ -623,7 +623,7 @@ static void hold_writes(stoc_cache *c)
 }
 
 /* A disk that takes no byte holds up no put, and takes no more memory than the limit. */
-static void slow_disk(void)
+TEST(slow_disk)
 {
     new_file();
     stoc_cache *c = open_disk(FIXED);
@@ -654,7 +654,7 @@ static void *clear_in_thread(void *argument)
 }
 
 /* What was put before a clear does not come after it. */
-static void cleared_before_the_write(void)
+TEST(cleared_before_the_write)
 {
     pthread_t clearer;
     for (int other = 0; other < 2; other++) { /* the clear is by another handle */
@@ -693,7 +693,7 @@ static void puts_its_own(void *argument)
 
 static void does_nothing(void *argument) { (void)argument; }
 
-static void forks_with_a_queue(void)
+TEST_IF(!FOR_RACES, forks_with_a_queue)
 {
     new_file();
     stoc_cache *c = open_disk(FIXED);
@@ -724,7 +724,7 @@ static void *put_in_thread(void *argument)
 }
 
 /* Puts of several threads, while others fork and clear. */
-static void puts_in_threads(void)
+TEST(puts_in_threads)
 {
     pthread_t threads[3];
     new_file();
@@ -747,7 +747,7 @@ static void puts_in_threads(void)
     end_file();
 }
 
-static void killed_at_each_step(void)
+TEST_IF(!FOR_RACES, killed_at_each_step)
 {
     static const char *const points[] = {
         "disk.opening",  "disk.session",  "disk.named",    "register.locked", "register.done", "claim.entry",
@@ -780,7 +780,7 @@ static void killed_at_each_step(void)
         }
 }
 
-static void killed_at_random(void)
+TEST_IF(!FOR_RACES, killed_at_random)
 {
     unsigned seed = 1;
     for (int kind = 0; kind < 3; kind++) {
@@ -853,7 +853,7 @@ static void copy_file(const char *from, const char *to)
     close(in), close(out);
 }
 
-static void power_losses(void)
+TEST_IF(FOR_MEMORY, power_losses)
 {
     unsigned seed = 7;
     for (int kind = 0; kind < 3; kind++) {
@@ -912,7 +912,7 @@ static void power_losses(void)
 }
 
 /* Bytes that changed on the disk are a miss, once. */
-static void changed_bytes(void)
+TEST_IF(!FOR_RACES, changed_bytes)
 {
     for (int variable = 0; variable < 2; variable++) {
         new_file();
@@ -957,7 +957,7 @@ static void changed_bytes(void)
 }
 
 /* A record of which only the first word came, without its checksum: it looks like an empty sample. */
-static void half_a_record(void)
+TEST_IF(!FOR_RACES, half_a_record)
 {
     unsigned char header[4096];
     uint64_t record[2] = {0}, zero = 0;
@@ -982,7 +982,7 @@ static void half_a_record(void)
 
 /* ------------------------------------------------------------ disks that fail */
 
-static void fails(void)
+TEST_IF(!FOR_RACES, fails)
 {
     new_file();
     stoc_cache *c = open_disk(FIXED);
@@ -1071,7 +1071,7 @@ static void below_a_limit(void *argument)
 }
 
 /* A limit on the size of files is no signal. */
-static void file_size_limit(void)
+TEST_IF(!FOR_RACES, file_size_limit)
 {
     new_file();
     stoc_cache *c = open_disk(FIXED);
@@ -1082,7 +1082,7 @@ static void file_size_limit(void)
 }
 
 /* A file system that becomes full: a small tmpfs. */
-static void full_file_system(void)
+TEST_IF(!FOR_RACES, full_file_system)
 {
     char where[100], other[200];
     snprintf(where, sizeof where, "%s/full", scratch);
@@ -1118,7 +1118,7 @@ static void full_file_system(void)
 }
 
 /* Samples of several calls, the last one short; and a sample of no bytes. */
-static void large_samples(void)
+TEST_IF(!FOR_RACES, large_samples)
 {
     enum { LARGE = 3 * 1024 * 1024 + 77 };
     unsigned char *bytes = malloc(LARGE), *back = malloc(LARGE);
@@ -1173,7 +1173,7 @@ static void uses_it_and_stays(void *argument)
     stoc_close(c);
 }
 
-static void forked_children(void)
+TEST_IF(!FOR_RACES, forked_children)
 {
     new_file();
     REQUIRE(pipe(go) == 0);
@@ -1206,7 +1206,7 @@ static void forked_children(void)
 }
 
 /* The server of a file, and a process that was alone, make old control parts useless. */
-static void old_control_part(void)
+TEST_IF(!FOR_RACES, old_control_part)
 {
     new_file();
     struct job job = {0, false, FIXED, false};
@@ -1227,39 +1227,7 @@ static void old_control_part(void)
     end_file();
 }
 
-int main(int argc, char **argv)
+void set_up(void)
 {
-    (void)argc;
-    begin_tests();
     disk = mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    RUN(lasts);
-    RUN(copies_only);
-    RUN(bad_input);
-    RUN(on_a_network);
-    RUN(taken_away);
-    RUN(other_settings);
-    RUN(others_have_it);
-    RUN(shared_by_processes);
-    RUN(threads_of_a_handle);
-    RUN(written_later);
-    RUN(slow_disk);
-    RUN(cleared_before_the_write);
-    if (!FOR_RACES)
-        RUN(forks_with_a_queue);
-    RUN(puts_in_threads);
-    if (FOR_RACES)
-        return end_tests(argv[0]); /* the others are of one thread */
-    RUN(killed_at_each_step);
-    RUN(killed_at_random);
-    if (FOR_MEMORY)
-        RUN(power_losses);
-    RUN(changed_bytes);
-    RUN(half_a_record);
-    RUN(fails);
-    RUN(large_samples);
-    RUN(file_size_limit);
-    RUN(full_file_system);
-    RUN(forked_children);
-    RUN(old_control_part);
-    return end_tests(argv[0]);
 }

@@ -120,7 +120,7 @@ static void fill_up(stoc_cache *c, enum kind kind, const char *what)
 }
 
 /* by_new 0: an old client goes on. 1: a new client does, which gets the dead one's number. */
-static void killed_at_every_step(void)
+TEST(killed_at_every_step)
 {
     int deaths = 0;
     for (enum kind kind = 0; kind < KINDS; kind++)
@@ -164,7 +164,7 @@ static void killed_at_every_step(void)
     printf("  %d deaths\n", deaths);
 }
 
-static void killed_while_clearing(void)
+TEST(killed_while_clearing)
 {
     for (enum kind kind = 0; kind < KINDS; kind++)
         for (const char *const *point = points_of[CLEAR]; *point; point++)
@@ -197,7 +197,7 @@ static void killed_while_clearing(void)
 
 /* Client A dies in the middle of a fill. Client B, which was attached before, dies while it
  * reclaims. Then all others go on. */
-static void killed_while_taking_back(void)
+TEST(killed_while_taking_back)
 {
     static const char *const points[] = {"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"};
     static const char *const deaths[] = {"slot.taken",   "slot.named", "extent.taken",
@@ -247,7 +247,7 @@ static void killed_while_taking_back(void)
 
 /* A stopped writer is alive. No client takes its sample, all others go on, and it publishes
  * later. */
-static void a_stopped_writer_keeps_its_claim(void)
+TEST(a_stopped_writer_keeps_its_claim)
 {
     for (enum kind kind = 0; kind < KINDS; kind++) {
         stoc_cache *c = cache_of(kind), *other = join_fd(c);
@@ -280,7 +280,7 @@ static void a_stopped_writer_keeps_its_claim(void)
 }
 
 /* A stopped clearer is alive: no client takes its phase over. */
-static void a_stopped_clearer_is_not_replaced(void)
+TEST(a_stopped_clearer_is_not_replaced)
 {
     stoc_cache *c = cache_of(FIRST_COME);
     pid_t child = fork();
@@ -328,7 +328,7 @@ static void *list_only(void *c)
     return NULL;
 }
 
-static void two_threads_list_one_sample(void)
+TEST(two_threads_list_one_sample)
 {
     for (enum kind kind = 0; kind < KINDS; kind++) {
         if (kind == FIRST_INDICES)
@@ -363,7 +363,7 @@ static void *set_one(void *arg)
     return NULL;
 }
 
-static void threads_allocate_when_they_die(void)
+TEST(threads_allocate_when_they_die)
 {
     for (int pass = 1; pass <= 5; pass++)
         for (int point = 0; point < 3; point++) {
@@ -411,7 +411,7 @@ static void *set_third(void *c)
     return NULL;
 }
 
-static void intents_are_not_mixed_up(void)
+TEST(intents_are_not_mixed_up)
 {
     static const char *const points[] = {"extent.intent", "claim.word"};
     for (int p = 0; p < 2; p++) {
@@ -441,7 +441,7 @@ static void intents_are_not_mixed_up(void)
 
 /* A new client gets the number of a dead client that was clearing. It finishes the clear, and the
  * phase does not name it for ever. */
-static void a_dead_clearers_number_is_reused(void)
+TEST(a_dead_clearers_number_is_reused)
 {
     stoc_cache *c = cache_of(FIRST_COME);
     unsigned char *control = control_of(c);
@@ -482,7 +482,7 @@ static void overwrite_once(const char *point)
     }
 }
 
-static void a_view_across_an_overwrite(void)
+TEST(a_view_across_an_overwrite)
 {
     static const size_t sizes[] = {BYTES, 100}; /* a longer one elsewhere, a shorter one in its place */
     for (int k = 0; k < 2; k++) {
@@ -519,7 +519,7 @@ static void force_meta(const char *point)
     }
 }
 
-static void an_extent_kept_for_another_length(void)
+TEST(an_extent_kept_for_another_length)
 {
     stoc_cache *c = cache_of(ARENA);
     forced = control_of(c);
@@ -579,7 +579,7 @@ static void killed_in_this_chain(const char *first, const char *reclaims, const 
 
 /* A kill at any step of a set that evicts from chains loses at most the victims and no slot. A kill while
  * the claims are reclaimed changes nothing. */
-static void killed_in_a_chain(void)
+TEST(killed_in_a_chain)
 {
     static const char *const points[] = {
         "claim.entry",   "claim.phase",      "claim.word",   "evict.listed", "evict.listed@2", "evict.retired",
@@ -602,23 +602,4 @@ static void killed_in_a_chain(void)
                 if (failures > before)
                     printf("  in: %s, %s at %s\n", firsts[k], reclaims[r], seconds[n]);
             }
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(killed_at_every_step);
-    RUN(killed_in_a_chain);
-    RUN(killed_while_clearing);
-    RUN(killed_while_taking_back);
-    RUN(a_stopped_writer_keeps_its_claim);
-    RUN(a_stopped_clearer_is_not_replaced);
-    RUN(two_threads_list_one_sample);
-    RUN(threads_allocate_when_they_die);
-    RUN(intents_are_not_mixed_up);
-    RUN(a_dead_clearers_number_is_reused);
-    RUN(a_view_across_an_overwrite);
-    RUN(an_extent_kept_for_another_length);
-    return end_tests(argv[0]);
 }

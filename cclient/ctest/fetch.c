@@ -409,7 +409,7 @@ static bool row_is(size_t k, int64_t index) { return filled(rows[k], BYTES, (uin
 
 /* ------------------------------------------------------------ tests */
 
-static void hits_need_no_server(void)
+TEST(hits_need_no_server)
 {
     stoc_cache *c = served();
     int64_t indices[] = {3, 1, 3};
@@ -453,7 +453,7 @@ static void serve_all_ways(struct request *r)
     say_failed(r, failed_at, codes, n, "six\n\033[2J.jpg: no such file");
 }
 
-static void stored_sent_and_failed(void)
+TEST(stored_sent_and_failed)
 {
     stoc_cache *c = served();
     int64_t indices[] = {6, 3, 4, 5, 6, 5, 0};
@@ -492,7 +492,7 @@ static void stored_sent_and_failed(void)
     end_peer(c);
 }
 
-static void any_size(void)
+TEST(any_size)
 {
     stoc_cache *c = served_variable();
     int64_t indices[] = {6, 3, 4, 5};
@@ -519,7 +519,7 @@ static void any_size(void)
     end_peer(c);
 }
 
-static void bad_arguments(void)
+TEST(bad_arguments)
 {
     stoc_cache *c = served(), *unnamed = make(NULL, OPTIONS(.samples = 4, .sample_bytes = 8));
     int64_t indices[] = {0, SAMPLES, -1};
@@ -598,7 +598,7 @@ static void lie_once(struct request *r)
     }
 }
 
-static void garbled(void)
+TEST(garbled)
 {
     int descriptors = files_in("/proc/self/fd");
     for (lie = 0; lie <= 20; lie++) {
@@ -639,7 +639,7 @@ static void greet_badly(int fd)
     }
 }
 
-static void bad_greetings(void)
+TEST(bad_greetings)
 {
     static const int want[] = {STOC_EVERSION, STOC_EREMOTE, STOC_EREMOTE, STOC_EREMOTE, STOC_EREPLACED,
                                STOC_EREMOTE,  STOC_EREMOTE, STOC_EPERM,   STOC_ENOENT,  STOC_EVERSION};
@@ -676,7 +676,7 @@ static void dribble(struct request *r)
     }
 }
 
-static void frames_in_pieces(void)
+TEST(frames_in_pieces)
 {
     stoc_cache *c = served();
     int64_t index = 11;
@@ -701,7 +701,7 @@ static void dribble_for_ever(struct request *r)
 static int asked, interrupt_after;
 static int interrupted(void *context) { return ++*(int *)context >= interrupt_after; }
 
-static void dribbling_is_no_answer(void)
+TEST(dribbling_is_no_answer)
 {
     stoc_cache *c = served();
     int64_t index = 11;
@@ -736,7 +736,7 @@ static void hang_up_first(struct request *r)
     r->fd = -1;
 }
 
-static void servers_that_end(void)
+TEST(servers_that_end)
 {
     for (hang_ups = 1; hang_ups <= 6; hang_ups++) {
         stoc_cache *c = served();
@@ -780,7 +780,7 @@ static void *fetch_one(void *context)
 }
 
 /* All connections to a server that has ended count as one break of a call. */
-static void connections_of_a_server_that_ended(void)
+TEST(connections_of_a_server_that_ended)
 {
     for (int prefetch = 0; prefetch < 2; prefetch++) {
         stoc_cache *c = served();
@@ -807,7 +807,7 @@ static void store_nonsense(struct request *r)
     say_failed(r, NULL, NULL, 0, "");
 }
 
-static void an_index_that_cannot_be(void)
+TEST(an_index_that_cannot_be)
 {
     for (int variable = 0; variable < 2; variable++) {
         stoc_cache *c = variable ? served_variable() : served();
@@ -830,7 +830,7 @@ static void *begin_late(void *c)
     return NULL;
 }
 
-static void waits_for_a_server(void)
+TEST(waits_for_a_server)
 {
     stoc_cache *c = served();
     int64_t indices[] = {1, 2};
@@ -850,7 +850,7 @@ static void never(struct request *r)
 
 static void on_alarm(int signal_number) { (void)signal_number; }
 
-static void timeouts_and_signals(void)
+TEST(timeouts_and_signals)
 {
     stoc_cache *c = served();
     int64_t index = 1;
@@ -905,7 +905,7 @@ static void be_deaf(int fd)
         ;
 }
 
-static void requests_that_no_thread_takes(void)
+TEST(requests_that_no_thread_takes)
 {
     stoc_cache *c = served();
     size_t n = 65536; /* half a MiB: more than a socket buffer takes */
@@ -926,7 +926,7 @@ static void requests_that_no_thread_takes(void)
     end_peer(c);
 }
 
-static void small_requests(void)
+TEST(small_requests)
 {
     stoc_cache *c = served();
     begin_peer(c, NULL, NULL);
@@ -948,7 +948,7 @@ static void small_requests(void)
 
 static void store_nothing(struct request *r) { say_failed(r, NULL, NULL, 0, ""); }
 
-static void leaves_at_once(void)
+TEST(leaves_at_once)
 {
     stoc_cache *c = served();
     int64_t index = 1;
@@ -975,7 +975,7 @@ static void lose_some(struct request *r)
 }
 
 /* A sample that is gone when the client copies it comes as bytes in the second round. */
-static void gone_before_the_copy(void)
+TEST(gone_before_the_copy)
 {
     stoc_cache *c = served();
     begin_peer(c, lose_some, NULL);
@@ -1008,7 +1008,7 @@ static void serve_some(struct request *r)
 }
 
 /* A handle that keeps some samples asks for the others as UNSTORED, and prefetches none of them. */
-static void samples_that_are_not_kept(void)
+TEST(samples_that_are_not_kept)
 {
     stoc_cache *c = served();
     const uint64_t ranks[] = {1, 1};
@@ -1055,7 +1055,7 @@ static void some_are_loaded(struct request *r)
 }
 
 /* A caller that has samples to load does not wait for others, who may wait for it. Without any, it waits. */
-static void samples_that_programs_load(void)
+TEST(samples_that_programs_load)
 {
     int64_t indices[] = {0, 1, 2, 3, 4};
     struct stoc_error error;
@@ -1094,7 +1094,7 @@ static void send_a_file(struct request *r)
 }
 
 /* A file may be longer than a sample. It comes each time, also if the cache has the sample, and counts nothing. */
-static void files_of_samples(void)
+TEST(files_of_samples)
 {
     int64_t index = 1;
     void *data = NULL;
@@ -1119,7 +1119,7 @@ static void files_of_samples(void)
 
 /* In a cache that evicts, a request for more than a quarter of the slots has all samples sent at
  * once. */
-static void more_than_a_cache_keeps(void)
+TEST(more_than_a_cache_keeps)
 {
     unlink(path_in_scratch("served"));
     stoc_cache *c = make("served", OPTIONS(.samples = SAMPLES, .slots = 16, .sample_bytes = BYTES,
@@ -1136,7 +1136,7 @@ static void more_than_a_cache_keeps(void)
     end_peer(c);
 }
 
-static void children_have_their_own(void)
+TEST(children_have_their_own)
 {
     stoc_cache *c = served();
     int64_t indices[] = {1, 2, 3};
@@ -1176,7 +1176,7 @@ static void all_but_fifty(struct request *r)
         serve(r);
 }
 
-static void child_of_a_busy_parent(void)
+TEST(child_of_a_busy_parent)
 {
     stoc_cache *c = served();
     int64_t index = 2;
@@ -1228,7 +1228,7 @@ static void *dial_in_vain(void *unused)
     return NULL;
 }
 
-static void child_of_a_dialling_parent(void)
+TEST(child_of_a_dialling_parent)
 {
     stoc_cache *c = served();
     pthread_t thread;
@@ -1243,7 +1243,7 @@ static void child_of_a_dialling_parent(void)
     end_peer(c);
 }
 
-static void interrupted_dial(void)
+TEST(interrupted_dial)
 {
     stoc_cache *c = served(), *none;
     begin_peer(c, NULL, keep_silent);
@@ -1254,7 +1254,7 @@ static void interrupted_dial(void)
     end_peer(c);
 }
 
-static void no_descriptor_left(void)
+TEST(no_descriptor_left)
 {
     stoc_cache *c = served();
     begin_peer(c, NULL, NULL);
@@ -1283,7 +1283,7 @@ static void no_descriptor_left(void)
     end_peer(c);
 }
 
-static void many_threads(void)
+TEST(many_threads)
 {
     stoc_cache *c = served();
     pthread_t threads[8];
@@ -1296,7 +1296,7 @@ static void many_threads(void)
     end_peer(c);
 }
 
-static void dialled(void)
+TEST(dialled)
 {
     stoc_cache *c = served(), *other;
     int64_t index = 5;
@@ -1365,7 +1365,7 @@ static pid_t impostor(const char *folder, _Atomic long *got)
 
 /* The client sends nothing to a server of another user, and uses no directory where another user
  * may put a socket. */
-static void servers_of_others(void)
+TEST(servers_of_others)
 {
     if (geteuid() != 0)
         SKIP("only root can become another user");
@@ -1430,7 +1430,7 @@ static void servers_of_others(void)
     stoc_close(c);
 }
 
-static void without_a_name(void)
+TEST(without_a_name)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES)), *other;
     int64_t index = 5;
@@ -1473,7 +1473,7 @@ static unsigned plans(void) { return atomic_load(&peer.plans); }
 
 static void used_nowhere(struct request *r) { answer_plan(r, 0); }
 
-static void announced(void)
+TEST(announced)
 {
     stoc_cache *c = served();
     int64_t indices[] = {1, 2, 3};
@@ -1512,7 +1512,7 @@ static void say_invalid(struct request *r)
 
 static void say_nonsense(struct request *r) { reply(r->fd, ANNOUNCED, r->number + 1, (uint32_t[2]){1}, 8); }
 
-static void plans_that_cannot_be(void)
+TEST(plans_that_cannot_be)
 {
     stoc_cache *c = served(), *reader;
     struct stoc_order order = in_order;
@@ -1557,7 +1557,7 @@ static void hang_up_at_three(struct request *r)
 
 /* The next connection announces the same plan, before it asks for samples. So the server knows from the
  * counters of the segment how far the job is. */
-static void the_next_server_hears_of_the_plan(void)
+TEST(the_next_server_hears_of_the_plan)
 {
     stoc_cache *c = served();
     int64_t indices[] = {1, 2, 3};
@@ -1595,7 +1595,7 @@ static int tell(stoc_cache *c, uint64_t reads) { return stoc_announce_reads(c, r
 
 /* A handle whose samples other processes read says itself how far its job is. A connection that breaks, and a
  * server that begins, hear the last number. */
-static void reads_that_are_told(void)
+TEST(reads_that_are_told)
 {
     stoc_cache *c = served();
     int64_t indices[] = {1, 2, 3};
@@ -1637,7 +1637,7 @@ static void reads_that_are_told(void)
 
 /* A child has no plan until it announces one, with its own owner number and on its own connection. The
  * parent's connection and plan stay. */
-static void plans_of_children(void)
+TEST(plans_of_children)
 {
     stoc_cache *c = served();
     int64_t indices[] = {21, 22, 23};
@@ -1670,7 +1670,7 @@ static void plans_of_children(void)
 }
 
 /* Of several connections of a handle, one announces. When it ends, another one does. */
-static void one_connection_announces(void)
+TEST(one_connection_announces)
 {
     stoc_cache *c = served();
     int64_t index = 2;
@@ -1870,7 +1870,7 @@ static void spoil_byte(size_t s, size_t at, unsigned char was, bool all, bool un
         try_spoilt(s, ONE_BYTE, at, all ? k : values[(unsigned)rand() % 10], unsure);
 }
 
-static void spoilt_answers(void)
+TEST_IF(FOR_MEMORY, spoilt_answers)
 {
     const char *set = getenv("STOCACHED_TEST_HOSTILE");
     bool all = set && strcmp(set, "all") == 0;
@@ -1900,48 +1900,7 @@ static void spoilt_answers(void)
     EQUAL(files_in("/proc/self/fd"), descriptors);
 }
 
-int main(int argc, char **argv)
+void set_up(void)
 {
-    (void)argc;
-    begin_tests();
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
-    RUN(hits_need_no_server);
-    RUN(stored_sent_and_failed);
-    RUN(any_size);
-    RUN(bad_arguments);
-    RUN(garbled);
-    RUN(bad_greetings);
-    RUN(frames_in_pieces);
-    RUN(dribbling_is_no_answer);
-    RUN(servers_that_end);
-    RUN(connections_of_a_server_that_ended);
-    RUN(an_index_that_cannot_be);
-    RUN(waits_for_a_server);
-    RUN(timeouts_and_signals);
-    RUN(requests_that_no_thread_takes);
-    RUN(small_requests);
-    RUN(leaves_at_once);
-    RUN(gone_before_the_copy);
-    RUN(samples_that_are_not_kept);
-    RUN(samples_that_programs_load);
-    RUN(files_of_samples);
-    RUN(more_than_a_cache_keeps);
-    RUN(children_have_their_own);
-    RUN(child_of_a_busy_parent);
-    RUN(child_of_a_dialling_parent);
-    RUN(interrupted_dial);
-    RUN(no_descriptor_left);
-    RUN(many_threads);
-    RUN(dialled);
-    RUN(servers_of_others);
-    RUN(without_a_name);
-    RUN(announced);
-    RUN(plans_that_cannot_be);
-    RUN(the_next_server_hears_of_the_plan);
-    RUN(reads_that_are_told);
-    RUN(plans_of_children);
-    RUN(one_connection_announces);
-    if (FOR_MEMORY)
-        RUN(spoilt_answers);
-    return end_tests(argv[0]);
 }

@@ -43,7 +43,7 @@ static void *set_for_ever(void *arg)
     return NULL;
 }
 
-static void forks_while_threads_set(void)
+TEST(forks_while_threads_set)
 {
     stoc_cache *c = cache_for_forks();
     pthread_t threads[3];
@@ -82,7 +82,7 @@ static void forks_while_threads_set(void)
 
 /* The parent dies with an open claim. Its child inherited all descriptors, does nothing and lives.
  * The claim is reclaimed at once. */
-static void the_parent_dies_first(void)
+TEST(the_parent_dies_first)
 {
     stoc_cache *c = cache_for_forks();
     int ready[2], go[2];
@@ -131,7 +131,7 @@ static void the_parent_dies_first(void)
 
 /* A child starts, counts, sets and ends while its parent has open claims. They stay with the
  * parent. */
-static void the_child_dies_first(void)
+TEST(the_child_dies_first)
 {
     stoc_cache *c = cache_for_forks(), *other = join_fd(c);
     unsigned char bytes[BYTES];
@@ -174,7 +174,7 @@ static void the_child_dies_first(void)
 }
 
 /* A program that a client starts by fork and exec does not keep the client alive. */
-static void an_executed_program_keeps_no_client_alive(void)
+TEST(an_executed_program_keeps_no_client_alive)
 {
     stoc_cache *c = cache_for_forks();
     int ready[2];
@@ -212,7 +212,7 @@ static void an_executed_program_keeps_no_client_alive(void)
 
 /* Many children use the cache and end without closing it. The table of 16 records never fills, and
  * every sample is stored once. */
-static void many_children(void)
+TEST(many_children)
 {
     stoc_cache *c = cache_for_forks();
     for (int round = 0; round < 20; round++) {
@@ -248,7 +248,7 @@ static void *one_get(void *c)
 
 /* Several threads of a child make its first counted calls at once: it becomes one client. A child
  * of that child is another client. */
-static void children_register_once(void)
+TEST(children_register_once)
 {
     stoc_cache *c = cache_for_forks();
     for (int round = 0; round < 10; round++) {
@@ -277,7 +277,7 @@ static void children_register_once(void)
 }
 
 /* No record is left for a child: it reads without counting, and a set returns an error. */
-static void a_full_table_only_stops_sets(void)
+TEST(a_full_table_only_stops_sets)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES)), *others[15];
     EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
@@ -301,7 +301,7 @@ static void a_full_table_only_stops_sets(void)
     stoc_close(c);
 }
 
-static void read_only_children(void)
+TEST(read_only_children)
 {
     struct stoc_error e;
     stoc_cache *c = make("read-only", OPTIONS(.samples = N, .sample_bytes = BYTES)), *r;
@@ -315,7 +315,7 @@ static void read_only_children(void)
 }
 
 /* With unlink_last the last process removes the file, even a child that never counted. */
-static void the_last_child_unlinks(void)
+TEST(the_last_child_unlinks)
 {
     stoc_cache *c = make("last", OPTIONS(.samples = N, .sample_bytes = BYTES, .unlink_last = 1));
     int go[2];
@@ -355,7 +355,7 @@ static void *open_and_close(void *arg)
     return NULL;
 }
 
-static void forks_while_others_open(void)
+TEST(forks_while_others_open)
 {
     stoc_cache *c = cache_for_forks();
     pthread_t thread;
@@ -433,7 +433,7 @@ static int sleeping_threads(void)
 #endif
 
 /* Helpers of a batch that wait end before a fork, and a child has its own. */
-static void forks_after_batches(void)
+TEST(forks_after_batches)
 {
     enum { ROWS = 16, BYTES = 65536 };
     stoc_cache *c = make(NULL, OPTIONS(.samples = ROWS, .sample_bytes = BYTES));
@@ -473,22 +473,4 @@ static void forks_after_batches(void)
     enough = true;
     pthread_join(other, NULL);
     stoc_close(c);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(forks_while_threads_set);
-    RUN(the_parent_dies_first);
-    RUN(the_child_dies_first);
-    RUN(an_executed_program_keeps_no_client_alive);
-    RUN(many_children);
-    RUN(children_register_once);
-    RUN(a_full_table_only_stops_sets);
-    RUN(read_only_children);
-    RUN(the_last_child_unlinks);
-    RUN(forks_while_others_open);
-    RUN(forks_after_batches);
-    return end_tests(argv[0]);
 }

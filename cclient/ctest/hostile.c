@@ -212,7 +212,7 @@ static void try_words(const struct kind *kind)
     stoc_close(c);
 }
 
-static void words_at_rest(void)
+TEST(words_at_rest)
 {
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         try_words(&kinds[k]);
@@ -237,7 +237,7 @@ static void *work_for_ever(void *argument)
 }
 
 /* Words change while threads read and write. */
-static void words_under_way(void)
+TEST(words_under_way)
 {
     for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
         stoc_cache *c = worked_on = create_kind(&kinds[kind]);
@@ -327,7 +327,7 @@ static bool try_header(const unsigned char *page, const stoc_cache *from, uint64
 
 /* A header with a valid checksum, whatever its fields say: attach refuses it, or the cache is one that works. Each word is
  * overwritten in turn, alone and with all numbers that follow from it. */
-static void headers(void)
+TEST(headers)
 {
     for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
         if (kinds[kind].disk)
@@ -373,7 +373,7 @@ static void write_below(const char *root, const char *path, const char *text, si
 }
 
 /* A file about memory may say anything, and end anywhere: the call returns at most what the machine has. */
-static void texts_of_the_kernel(void)
+TEST(texts_of_the_kernel)
 {
     enum { LONG = 100000, GIB = 1 << 30 };
     static const char meminfo[] = "MemTotal: 4194304 kB\nMemAvailable: 3145728 kB\n",
@@ -437,14 +437,9 @@ static void texts_of_the_kernel(void)
     CHECK(tightest_room(root, NULL, &r) && room_usable(&r) > UINT64_C(1) << 60);
 }
 
-int main(int argc, char **argv)
+void set_up(void)
 {
-    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : now_ns();
-    printf("hostile: seed %llu\n", (unsigned long long)seed);
-    begin_tests();
-    RUN(words_at_rest);
-    RUN(words_under_way);
-    RUN(headers);
-    RUN(texts_of_the_kernel);
-    return end_tests(argv[0]);
+    const char *set = getenv("STOCACHED_TEST_SEED");
+    seed = set ? strtoull(set, NULL, 0) : now_ns();
+    printf("STOCACHED_TEST_SEED=%lu\n", seed);
 }

@@ -114,36 +114,36 @@ static void check_filled(struct stoc_options options, const char *name, bool bac
     stoc_close(c);
 }
 
-static void filled_in_order(void)
+TEST(filled_in_order)
 {
     check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), NULL, false, BLOCKS);
 }
-static void of_a_named_cache(void)
+TEST(of_a_named_cache)
 {
     check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE), "named", true, BLOCKS);
 }
-static void reserved_pages(void)
+TEST(reserved_pages)
 {
     check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .reserve = 1), NULL, false, BLOCKS);
 }
-static void of_an_arena(void)
+TEST(of_an_arena)
 {
     check_filled(OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 24 << 20), NULL, false, BLOCKS + 1);
 }
 /* Ends of slots take a block more. */
-static void of_chains(void)
+TEST(of_chains)
 {
     check_filled(OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 24 << 20, .policy = STOC_POLICY_LRU), NULL,
                  false, BLOCKS + 2);
 }
 /* Each block becomes huge with the sample in which it begins. Some of the block's other samples are
  * stored before. */
-static void with_a_slot_each(void)
+TEST(with_a_slot_each)
 {
     check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .policy = STOC_POLICY_FIRST_INDICES), NULL, true, BLOCKS);
 }
 
-static void samples_larger_than_a_block(void)
+TEST(samples_larger_than_a_block)
 {
     need_huge_pages();
     enum { LARGE = 5 << 20, N = 4 };
@@ -167,7 +167,7 @@ static void samples_larger_than_a_block(void)
 
 /* A large index: huge from its creation, also in a process that attaches. A small one is not, however many clients there
  * may be. */
-static void the_control_part(void)
+TEST(the_control_part)
 {
     need_huge_pages();
     asked = given = 0;
@@ -186,7 +186,7 @@ static void the_control_part(void)
     stoc_close(c);
 }
 
-static void in_another_process(void)
+TEST(in_another_process)
 {
     need_huge_pages();
     stoc_cache *c = make("shared", OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE));
@@ -202,7 +202,7 @@ static void in_another_process(void)
 }
 
 /* The kernel refuses: pages are small, and all results are the same. */
-static void refused(void)
+TEST(refused)
 {
     int status = IN_CHILD({
         REQUIRE(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
@@ -218,7 +218,7 @@ static void refused(void)
 }
 
 /* After a refusal the library does not ask for a while; later blocks become huge again. */
-static void a_pause(void)
+TEST(a_pause)
 {
     need_huge_pages();
     stoc_cache *c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE));
@@ -236,7 +236,7 @@ static void a_pause(void)
 }
 
 /* A tmpfs without space for a block: the library uses small pages up to the last one. */
-static void no_room_for_a_block(void)
+TEST(no_room_for_a_block)
 {
     char small[100];
     snprintf(small, sizeof small, "%s/small", scratch);
@@ -274,7 +274,7 @@ static int maps(void)
     return lines;
 }
 
-static void maps_are_aligned_and_leave_nothing(void)
+TEST(maps_are_aligned_and_leave_nothing)
 {
     maps();
     int before = maps(), fd = memfd_create("x", 0);
@@ -290,24 +290,4 @@ static void maps_are_aligned_and_leave_nothing(void)
         EQUAL(maps(), before);
     }
     close(fd);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(filled_in_order);
-    RUN(of_a_named_cache);
-    RUN(reserved_pages);
-    RUN(of_an_arena);
-    RUN(of_chains);
-    RUN(with_a_slot_each);
-    RUN(samples_larger_than_a_block);
-    RUN(the_control_part);
-    RUN(in_another_process);
-    RUN(refused);
-    RUN(a_pause);
-    RUN(no_room_for_a_block);
-    RUN(maps_are_aligned_and_leave_nothing);
-    return end_tests(argv[0]);
 }

@@ -27,7 +27,7 @@ static int put_large(stoc_cache *c, int64_t i, size_t n, unsigned flags)
 
 /* Clients draw from what one of them was granted. Each checks memory after at most 64 MiB of its
  * own, and has nothing drawn at the end. */
-static void clients_share_an_allowance(void)
+TEST(clients_share_an_allowance)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 400, .sample_bytes = M)), *other = join_fd(c);
     atomic_store(&c->huge_after, HUGE_NEVER), atomic_store(&other->huge_after, HUGE_NEVER);
@@ -53,7 +53,7 @@ static void clients_share_an_allowance(void)
 }
 
 /* Bytes that a live client has drawn count as taken. Those of a dead client do not. */
-static void fills_under_way_count(void)
+TEST(fills_under_way_count)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 100, .sample_bytes = M)), *other = join_fd(c);
     uint32_t busy = record_of(other);
@@ -82,7 +82,7 @@ static void fills_under_way_count(void)
 }
 
 /* Without memory a set takes no slot that was never filled. It evicts, and takes slots that have pages. */
-static void chains_without_memory(void)
+TEST(chains_without_memory)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 20, .variable = 1, .limit_bytes = (2 << 20) + 64 * 4096,
                                        .slot_bytes = 4096, .policy = STOC_POLICY_FIFO)),
@@ -110,7 +110,7 @@ static void chains_without_memory(void)
 
 /* Slots whose pages exist draw nothing from the allowance: not for samples that fill less of them, not after a
  * claim that is aborted, and not after those. */
-static void chains_draw_once(void)
+TEST(chains_draw_once)
 {
     enum { STRIDE = 16384, SLOTS = 32 };
     stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .variable = 1, .limit_bytes = (2 << 20) + SLOTS * STRIDE,
@@ -139,7 +139,7 @@ static void chains_draw_once(void)
 }
 
 /* A grant for another group is not for us. */
-static void a_grant_is_for_one_group(void)
+TEST(a_grant_is_for_one_group)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .sample_bytes = 4096));
     uint32_t ours = group_of_process("");
@@ -161,7 +161,7 @@ static void a_grant_is_for_one_group(void)
 }
 
 /* No client fills memory that a client holds, not even from an earlier grant. */
-static void memory_that_is_held(void)
+TEST(memory_that_is_held)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .sample_bytes = M)), *other = join_fd(c);
     EQUAL(put_large(c, 0, M, 0), STOC_STORED);
@@ -212,7 +212,7 @@ static uint64_t memory_left(void)
 
 /* Each cache takes a third of the memory: the third or an earlier one is refused. With and without
  * a name, in this process and another. */
-static void memory_is_promised_once(void)
+TEST(memory_is_promised_once)
 {
     stoc_cache *made[4] = {NULL};
     uint64_t third = memory_left() / 3;
@@ -244,7 +244,7 @@ static void memory_is_promised_once(void)
 
 /* Any user may make a link in /dev/shm: it leads to no promise. A link that the program names
  * does. */
-static void promises_follow_no_link(void)
+TEST(promises_follow_no_link)
 {
     char elsewhere[] = "/dev/shm/test-elsewhere-XXXXXX", link[64], path[128];
     REQUIRE(mkdtemp(elsewhere) != NULL);
@@ -275,7 +275,7 @@ static uint64_t reads(void)
 }
 
 /* A create opens no other cache while there is room by their sizes, and all before it refuses. */
-static void creates_beside_many(void)
+TEST(creates_beside_many)
 {
     enum { MANY = 100 };
     char name[32];
@@ -301,7 +301,7 @@ static void creates_beside_many(void)
     }
 }
 
-static void locks_of_the_kernel(void)
+TEST(locks_of_the_kernel)
 {
     struct listed_lock lock;
     CHECK(parse_lock("1: OFDLCK ADVISORY  READ -1 00:01:82147 4096 4096\n", &lock) && lock.pid == 0 &&
@@ -316,7 +316,7 @@ static void locks_of_the_kernel(void)
           !parse_lock("garbage\n", &lock));
 }
 
-static void cgroups_that_are_shared(void)
+TEST(cgroups_that_are_shared)
 {
     static const struct {
         const char *ours, *theirs;
@@ -362,7 +362,7 @@ static bool has_flag(const void *at, const char *flag)
     return found;
 }
 
-static void payload_is_not_dumped(void)
+TEST(payload_is_not_dumped)
 {
     for (size_t size = 4096; size <= 8 * M; size *= 2048) {
         stoc_cache *c = make("dumped", OPTIONS(.samples = 1, .sample_bytes = size)),
@@ -378,7 +378,7 @@ static void payload_is_not_dumped(void)
 
 /* A program locks all its memory, also future maps (mlockall). The cache is not locked, and reads
  * and fills work. */
-static void locked_memory(void)
+TEST(locked_memory)
 {
     int status = IN_CHILD({
         if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
@@ -404,7 +404,7 @@ static void locked_memory(void)
 }
 
 /* RLIMIT_MEMLOCK is below the size of the control part: a clear error. */
-static void too_little_may_be_locked(void)
+TEST(too_little_may_be_locked)
 {
     if (geteuid() != 0)
         SKIP("root is needed to become another user");
@@ -446,7 +446,7 @@ static void copy_with_a_break(void *dst, const void *src, size_t n)
 
 /* The generation wraps exactly once while a copy waits, in both kinds of cache. The library drops
  * the copy, and the next one is whole. */
-static void a_copy_while_the_generation_wraps(void)
+TEST(a_copy_while_the_generation_wraps)
 {
     for (int variable = 0; variable < 2; variable++) {
         writer = variable ? make(NULL, OPTIONS(.samples = 1, .variable = 1, .limit_bytes = 4 * M, .sample_bytes = SIZE))
@@ -465,26 +465,4 @@ static void a_copy_while_the_generation_wraps(void)
         stoc_close(reader);
         stoc_close(writer);
     }
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(clients_share_an_allowance);
-    RUN(fills_under_way_count);
-    RUN(chains_without_memory);
-    RUN(chains_draw_once);
-    RUN(a_grant_is_for_one_group);
-    RUN(memory_that_is_held);
-    RUN(memory_is_promised_once);
-    RUN(promises_follow_no_link);
-    RUN(creates_beside_many);
-    RUN(locks_of_the_kernel);
-    RUN(cgroups_that_are_shared);
-    RUN(payload_is_not_dumped);
-    RUN(locked_memory);
-    RUN(too_little_may_be_locked);
-    RUN(a_copy_while_the_generation_wraps);
-    return end_tests(argv[0]);
 }

@@ -240,7 +240,7 @@ static void deal_line(const char *line)
 }
 
 /* Who owns a sample is who a deal gives it to, while no node has too many. */
-static void owners(void)
+TEST(owners)
 {
     const uint64_t ranks[] = {1, 1};
     struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .count = 2, .ranks = ranks};
@@ -307,7 +307,7 @@ static void owners(void)
     stoc_epoch_close(e);
 }
 
-static void vectors(void)
+TEST(vectors)
 {
     static const struct {
         const char *word;
@@ -330,7 +330,7 @@ static void vectors(void)
     CHECK(lines[0] == 147 && lines[1] == 41 && lines[2] == 24 && lines[3] == 20 && lines[4] == 180);
 }
 
-static void huge(void)
+TEST(huge)
 {
     static const struct stoc_order orders[] = {
         {.samples = STOC_MAX_SAMPLES, .kind = STOC_ORDER_SHUFFLED},
@@ -361,7 +361,7 @@ static void huge(void)
     EQUAL(stoc_epoch_at(NULL, 0), STOC_ECLOSED);
 }
 
-static void what_cannot_be(void)
+TEST(what_cannot_be)
 {
     static const struct {
         struct stoc_order order;
@@ -390,7 +390,7 @@ static void what_cannot_be(void)
     EQUAL(stoc_epoch_open(&cases[0].order, 0, NULL, &error), STOC_EINVAL);
 }
 
-static void shards_that_cannot_be(void)
+TEST(shards_that_cannot_be)
 {
     stoc_epoch *e = open_epoch((struct stoc_order){.samples = 5}, 0);
     static const struct {
@@ -433,7 +433,7 @@ static void shards_that_cannot_be(void)
     stoc_epoch_close(e);
 }
 
-static void weights_that_cannot_be(void)
+TEST(weights_that_cannot_be)
 {
     static const struct {
         double weights[3];
@@ -464,7 +464,7 @@ static void weights_that_cannot_be(void)
     stoc_weights_close(w);
 }
 
-static void mixes_that_cannot_be(void)
+TEST(mixes_that_cannot_be)
 {
     struct stoc_order good = {.struct_bytes = sizeof good, .samples = 10}, bad = {.struct_bytes = sizeof bad},
                       half = {.struct_bytes = sizeof half, .samples = STOC_MAX_SAMPLES / 2 + 1};
@@ -501,18 +501,4 @@ static void mixes_that_cannot_be(void)
     }
     EQUAL(stoc_epoch_open_mixed(NULL, 0, &e, &error), STOC_EINVAL);
     EQUAL(stoc_epoch_open_mixed(&cases[0].mix, 0, NULL, &error), STOC_EINVAL);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(vectors);
-    RUN(owners);
-    RUN(huge);
-    RUN(what_cannot_be);
-    RUN(shards_that_cannot_be);
-    RUN(weights_that_cannot_be);
-    RUN(mixes_that_cannot_be);
-    return end_tests(argv[0]);
 }

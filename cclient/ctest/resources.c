@@ -18,7 +18,7 @@ static void unmount_small(void) { umount2(small, MNT_DETACH); }
     (struct stoc_options)                                                                                              \
     { .struct_bytes = sizeof(struct stoc_options), .client_records = 16, .directory = small, __VA_ARGS__ }
 
-static void a_full_tmpfs(void)
+TEST(a_full_tmpfs)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
@@ -74,7 +74,7 @@ static void a_full_tmpfs(void)
 }
 
 /* What a replaced segment of another version had counts as free. */
-static void replaced_in_a_small_tmpfs(void)
+TEST(replaced_in_a_small_tmpfs)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
@@ -100,7 +100,7 @@ static void replaced_in_a_small_tmpfs(void)
     unmount_small();
 }
 
-static void a_full_tmpfs_and_an_arena(void)
+TEST(a_full_tmpfs_and_an_arena)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
@@ -131,7 +131,7 @@ static void a_full_tmpfs_and_an_arena(void)
     unmount_small();
 }
 
-static void a_read_only_mount(void)
+TEST(a_read_only_mount)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
@@ -150,7 +150,7 @@ static void a_read_only_mount(void)
     unmount_small();
 }
 
-static void limits_of_the_process(void)
+TEST(limits_of_the_process)
 {
     struct stoc_error e;
     stoc_cache *c = NULL;
@@ -213,7 +213,7 @@ static void on_progress(void *context, uint64_t done_bytes, uint64_t total)
 }
 
 /* A timer fires every millisecond while 300 MiB are reserved. */
-static void a_storm_of_signals(void)
+TEST(a_storm_of_signals)
 {
     struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
     struct itimerval often = {.it_interval = {.tv_usec = 1000}, .it_value = {.tv_usec = 1000}}, never = {0};
@@ -234,7 +234,7 @@ static void a_storm_of_signals(void)
 
 /* Creating a gigabyte takes milliseconds, because it touches nothing of the payload. Also with a
  * large index. */
-static void creating_is_quick(void)
+TEST(creating_is_quick)
 {
     clock_t began = clock();
     stoc_cache *c = make(NULL, OPTIONS(.samples = 7133, .sample_bytes = 150528));
@@ -245,17 +245,4 @@ static void creating_is_quick(void)
     stoc_close(c);
 }
 
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(a_full_tmpfs);
-    RUN(replaced_in_a_small_tmpfs);
-    RUN(a_full_tmpfs_and_an_arena);
-    RUN(a_read_only_mount);
-    RUN(limits_of_the_process);
-    RUN(a_storm_of_signals);
-    RUN(creating_is_quick);
-    unmount_small();
-    return end_tests(argv[0]);
-}
+void tear_down(void) { unmount_small(); }

@@ -4,6 +4,12 @@
  */
 #include "check.h"
 
+#ifdef STOC_FAULT_POINTS /* that program has tests of its own */
+#define PLAIN_TEST(name) TEST_IF(false, name)
+#else
+#define PLAIN_TEST(name) TEST(name)
+#endif
+
 #define ANSWER(b, p)                                                                                                   \
     ((struct answer *)(void *)((char *)(b) + 4096 + ((p) % capacity) * STOC_QUEUE_TASK_BYTES +                         \
                                STOC_QUEUE_ANSWER_OFFSET))
@@ -47,7 +53,7 @@ static int64_t wait_for(void *b, int64_t first, uint64_t n, uint32_t timeout_ms)
     return found;
 }
 
-static void one_by_one(void)
+PLAIN_TEST(one_by_one)
 {
     void *b = new_queue(16, 0);
     struct stoc_task task;
@@ -78,7 +84,7 @@ static void one_by_one(void)
     drop_queue(b, 0);
 }
 
-static void batches_lie_side_by_side(void)
+PLAIN_TEST(batches_lie_side_by_side)
 {
     void *b = new_queue(16, 0);
     struct stoc_task task;
@@ -112,7 +118,7 @@ static void batches_lie_side_by_side(void)
 
 /* All lengths near the steps of the copy, and all offsets in a cache line. Bytes next to it do not
  * change. */
-static void copied(void)
+PLAIN_TEST(copied)
 {
     enum { MOST = 4096 + 400, ROOM = MOST + 256 };
     static unsigned char from[ROOM], to[ROOM];
@@ -139,7 +145,7 @@ static uint64_t seed_of(uint64_t epoch, int64_t index)
     return x ^ x >> 31;
 }
 
-static void samples_of_a_batch(void)
+PLAIN_TEST(samples_of_a_batch)
 {
     void *b = new_queue(16, 0);
     int64_t indices[] = {100, -1, INT64_C(1) << 40, 7, 9}, rows[] = {0, 2, 4};
@@ -201,7 +207,7 @@ static void samples_of_a_batch(void)
     drop_queue(b, 0);
 }
 
-static void refused(void)
+PLAIN_TEST(refused)
 {
     void *b = new_queue(16, 0);
     struct stoc_task task = {0};
@@ -228,7 +234,7 @@ static void refused(void)
     drop_queue(b, 0);
 }
 
-static void cancelled(void)
+PLAIN_TEST(cancelled)
 {
     void *b = new_queue(16, 0);
     struct stoc_task task;
@@ -248,7 +254,7 @@ static void cancelled(void)
     drop_queue(b, 0);
 }
 
-static void posted_again(void)
+PLAIN_TEST(posted_again)
 {
     void *b = new_queue(16, 0);
     struct stoc_task mine, other;
@@ -274,7 +280,7 @@ static void posted_again(void)
     drop_queue(b, 0);
 }
 
-static void for_one_worker_alone(void)
+PLAIN_TEST(for_one_worker_alone)
 {
     void *b = new_queue(16, 0);
     struct stoc_task task, for_two = {.index = 2, .only = 3}, for_none = {.index = 0, .only = 1};
@@ -297,7 +303,7 @@ static void for_one_worker_alone(void)
     drop_queue(b, 0);
 }
 
-static void several_at_once(void)
+PLAIN_TEST(several_at_once)
 {
     void *b = new_queue(16, 0);
     struct stoc_task tasks[8] = {{0}};
@@ -402,7 +408,7 @@ static void check_batch(void *b, int64_t first, int64_t index)
     EQUAL(stoc_queue_release(b, (uint64_t)first, BATCH), 0);
 }
 
-static void threads_share_every_batch(void)
+PLAIN_TEST(threads_share_every_batch)
 {
     enum { BATCHES = 600 };
     struct crowd crowd = {.queue = new_queue(BATCH * AHEAD * 2, 0)};
@@ -501,7 +507,7 @@ static int run_killed(int batches, const char *fault)
     return dead;
 }
 
-static void workers_killed_at_random(void) { CHECK(run_killed(300, NULL) > 100); }
+PLAIN_TEST(workers_killed_at_random) { CHECK(run_killed(300, NULL) > 100); }
 
 #ifdef STOC_FAULT_POINTS
 void stoc_fault_set_hook(void (*hook)(const char *point));
@@ -518,7 +524,7 @@ static void post_before_sleep(const char *point)
 }
 
 /* A task that comes after a worker's last look, and before it sleeps. */
-static void no_wakeup_is_lost(void)
+TEST(no_wakeup_is_lost)
 {
     struct stoc_task task;
     void *b = posted_to = new_queue(16, 0);
@@ -530,7 +536,7 @@ static void no_wakeup_is_lost(void)
     drop_queue(b, 0);
 }
 
-static void workers_killed_at_every_point(void)
+TEST(workers_killed_at_every_point)
 {
     static const char *const points[] = {"task_queue.taken=kill",  "task_queue.taken@3=kill",  "task_queue.sleep=kill",
                                          "task_queue.answer=kill", "task_queue.answer@5=kill", "task_queue.done=kill",
@@ -550,7 +556,7 @@ static void *answer_one(void *b)
     return NULL;
 }
 
-static void tasks_and_answers_wake_those_who_sleep(void)
+PLAIN_TEST(tasks_and_answers_wake_those_who_sleep)
 {
     void *b = new_queue(16, 0);
     struct timespec t = {.tv_nsec = 20 * 1000 * 1000};
@@ -580,7 +586,7 @@ static void *wait_long(void *argument)
     return NULL;
 }
 
-static void a_wait_is_for_its_own_batch(void)
+PLAIN_TEST(a_wait_is_for_its_own_batch)
 {
     struct waiter w = {.queue = new_queue(64, 0), .batch = {0, 1}};
     const _Atomic uint32_t *waiting = (const void *)((const char *)w.queue + 208);
@@ -602,7 +608,7 @@ static void a_wait_is_for_its_own_batch(void)
     drop_queue(w.queue, 0);
 }
 
-static void stop_wakes_those_who_sleep(void)
+PLAIN_TEST(stop_wakes_those_who_sleep)
 {
     struct timespec t = {.tv_nsec = 20 * 1000 * 1000};
     bool at_once = false; /* and not only at the next look, after a second */
@@ -618,30 +624,4 @@ static void stop_wakes_those_who_sleep(void)
         drop_queue(crowd.queue, 0);
     }
     CHECK(at_once);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-#ifdef STOC_FAULT_POINTS
-    RUN(no_wakeup_is_lost);
-    RUN(workers_killed_at_every_point);
-    return end_tests(argv[0]);
-#endif
-    RUN(one_by_one);
-    RUN(batches_lie_side_by_side);
-    RUN(copied);
-    RUN(samples_of_a_batch);
-    RUN(refused);
-    RUN(cancelled);
-    RUN(posted_again);
-    RUN(for_one_worker_alone);
-    RUN(several_at_once);
-    RUN(threads_share_every_batch);
-    RUN(tasks_and_answers_wake_those_who_sleep);
-    RUN(a_wait_is_for_its_own_batch);
-    RUN(stop_wakes_those_who_sleep);
-    RUN(workers_killed_at_random);
-    return end_tests(argv[0]);
 }

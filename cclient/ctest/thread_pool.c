@@ -38,8 +38,31 @@ static void gather(stoc_cache *c, unsigned threads, uint64_t seed, unsigned char
             COMPLAIN("row %d of a batch by %u threads is wrong", k, threads);
 }
 
-static void helpers_stay_and_leave(void)
+/* If no thread can be made, the caller does all work. This test is the first, because later ones
+ * could reuse stacks of threads that ended. */
+TEST_IF(!FOR_RACES && !FOR_MEMORY, no_thread_can_be_made) /* sanitizers need address space themselves */
 {
+    stoc_cache *c = full_cache();
+    unsigned char *batch = malloc((size_t)ROWS * BYTES);
+    int status = IN_CHILD({
+        struct rlimit space = {.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY}; /* bytes: no space for a stack */
+        REQUIRE(setrlimit(RLIMIT_AS, &space) == 0);
+        gather(c, HELPED, 3, batch);
+        EQUAL(files_in(THREADS), 1);
+    });
+    EQUAL(status, 0);
+    free(batch);
+    stoc_close(c);
+}
+
+static void *nothing(void *context) { return context; }
+
+TEST(helpers_stay_and_leave)
+{
+    pthread_t first; /* it makes a sanitizer start its own threads */
+    REQUIRE(pthread_create(&first, NULL, nothing, NULL) == 0 && pthread_join(first, NULL) == 0);
+    usleep(100000);
+    others = files_in(THREADS) - 1;
     stoc_cache *c = full_cache();
     unsigned char *batch = malloc((size_t)ROWS * BYTES);
     for (uint64_t round = 0; round < 3; round++) {
@@ -61,7 +84,7 @@ static void helpers_stay_and_leave(void)
 
 /* Pauses as long as helpers wait, so that some calls come while they end. The number of threads
  * changes too. */
-static void called_while_they_leave(void)
+TEST(called_while_they_leave)
 {
     stoc_cache *c = full_cache();
     unsigned char *batch = malloc((size_t)ROWS * BYTES);
@@ -84,7 +107,7 @@ static void *gather_on(void *context)
     return NULL;
 }
 
-static void one_pool_and_many_callers(void)
+TEST(one_pool_and_many_callers)
 {
     stoc_cache *c = full_cache();
     pthread_t callers[3];
@@ -100,7 +123,7 @@ static void one_pool_and_many_callers(void)
     CHECK(until_threads(others + 1));
 }
 
-static void they_leave_with_the_handle(void)
+TEST(they_leave_with_the_handle)
 {
     unsigned char *batch = malloc((size_t)ROWS * BYTES);
     for (uint64_t round = 0; round < 20; round++) {
@@ -120,7 +143,7 @@ static void on_signal(int number)
 }
 
 /* Signal handlers of the program never run in helpers. */
-static void they_take_no_signals(void)
+TEST(they_take_no_signals)
 {
     struct sigaction action = {.sa_handler = on_signal}, before;
     sigset_t mine, pending;
@@ -144,43 +167,4 @@ static void they_take_no_signals(void)
     sigaction(SIGUSR1, &before, NULL);
     free(batch);
     stoc_close(c);
-}
-
-/* If no thread can be made, the caller does all work. This test is the first, because later ones
- * could reuse stacks of threads that ended. */
-__attribute__((unused)) static void no_thread_can_be_made(void)
-{
-    stoc_cache *c = full_cache();
-    unsigned char *batch = malloc((size_t)ROWS * BYTES);
-    int status = IN_CHILD({
-        struct rlimit space = {.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY}; /* bytes: no space for a stack */
-        REQUIRE(setrlimit(RLIMIT_AS, &space) == 0);
-        gather(c, HELPED, 3, batch);
-        EQUAL(files_in(THREADS), 1);
-    });
-    EQUAL(status, 0);
-    free(batch);
-    stoc_close(c);
-}
-
-static void *nothing(void *context) { return context; }
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* sanitizers need address space themselves */
-    RUN(no_thread_can_be_made);
-#endif
-    pthread_t first; /* it makes a sanitizer start its own threads */
-    if (pthread_create(&first, NULL, nothing, NULL) != 0 || pthread_join(first, NULL) != 0)
-        return 2;
-    usleep(100000);
-    others = files_in(THREADS) - 1;
-    RUN(helpers_stay_and_leave);
-    RUN(called_while_they_leave);
-    RUN(one_pool_and_many_callers);
-    RUN(they_leave_with_the_handle);
-    RUN(they_take_no_signals);
-    return end_tests(argv[0]);
 }

@@ -120,7 +120,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-static void everything_at_once(void)
+TEST(everything_at_once)
 {
     const struct stoc_options kinds[] = {
         OPTIONS(.samples = N, .slots = N / 2, .sample_bytes = BYTES),
@@ -181,7 +181,7 @@ static void *view_for_ever(void *arg)
     return NULL;
 }
 
-static void counts_are_exact(void)
+TEST(counts_are_exact)
 {
     stoc_cache *c = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES));
     pthread_t threads[THREADS];
@@ -217,7 +217,7 @@ static void *store_all(void *arg)
     return (void *)(intptr_t)stored;
 }
 
-static void one_of_many_stores(void)
+TEST(one_of_many_stores)
 {
     handles[0] = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES));
     handles[1] = join_fd(handles[0]);
@@ -270,7 +270,7 @@ static void *take_the_last_place(void *arg)
 
 /* A set finds that another set has just taken the last place for the same sample. It returns that,
  * and not FULL. */
-static void full_means_that_it_does_not_fit(void)
+TEST(full_means_that_it_does_not_fit)
 {
     handles[0] = make(NULL, OPTIONS(.samples = 1, .sample_bytes = 100));
     handles[1] = join_fd(handles[0]);
@@ -305,7 +305,7 @@ static void *overwriter(void *arg)
     return NULL;
 }
 
-static void copies_are_never_torn(void)
+TEST(copies_are_never_torn)
 {
     const struct stoc_options kinds[] = {
         OPTIONS(.samples = HOT, .sample_bytes = LARGE),
@@ -350,16 +350,4 @@ static void copies_are_never_torn(void)
         stoc_close(handles[0]);
     }
     free(bytes);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(copies_are_never_torn);
-    RUN(everything_at_once);
-    RUN(counts_are_exact);
-    RUN(one_of_many_stores);
-    RUN(full_means_that_it_does_not_fit);
-    return end_tests(argv[0]);
 }

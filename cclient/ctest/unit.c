@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-static void checksums(void)
+TEST(checksums)
 {
     enum { MOST = 60000 };
     unsigned char *bytes = malloc(MOST + 16);
@@ -31,7 +31,7 @@ static void checksums(void)
     free(bytes);
 }
 
-static void places(void)
+TEST(places)
 {
     enum { MOST = 300 };
     static unsigned char bytes[MOST + 40];
@@ -51,7 +51,7 @@ static void places(void)
     }
 }
 
-static void copies(void)
+TEST(copies)
 {
     enum { MOST = 3000 };
     static unsigned char from[MOST + 200], to[MOST + 200];
@@ -76,7 +76,7 @@ static void work_once(void *context)
 
 /* A helper that is called while it ends works, or another one does. Each requested helper works
  * once, and the caller never waits for one that has ended. */
-static void helpers_that_leave(void)
+TEST(helpers_that_leave)
 {
     enum { ROUNDS = 20000 };
     static struct thread_pool pool;
@@ -111,7 +111,7 @@ static void put_file(const char *root, const char *name, const char *text)
 #define G (UINT64_C(1) << 30)
 
 /* Files with the text of the kernel, and the tightest limit that follows from them. */
-static void memory_limits(void)
+TEST(memory_limits)
 {
     struct {
         const char *name;
@@ -193,7 +193,7 @@ static void memory_limits(void)
     EQUAL(room_usable(&gone), 0);
 }
 
-static void names_and_texts(void)
+TEST(names_and_texts)
 {
     CHECK(name_valid("a") && name_valid("imagenet-v1.2_x") && !name_valid("") && !name_valid("-a") &&
           !name_valid("a/b") && !name_valid("\xc3\xa4"));
@@ -210,7 +210,7 @@ static void names_and_texts(void)
 }
 
 /* Text from outside cannot control a terminal, and stays readable. */
-static void printable_texts(void)
+TEST(printable_texts)
 {
     static const struct {
         const char *text, *want;
@@ -239,7 +239,7 @@ static void printable_texts(void)
 
 /* The same numbers as shm.NewGeometry, at the limits of the format and above them. ../conform compares those of caches
  * that fit. */
-static void geometries(void)
+TEST(geometries)
 {
     struct geometry g;
     char why[256];
@@ -257,19 +257,4 @@ static void geometries(void)
     CHECK(!geometry_of(chains, STOC_POLICY_COST, STOC_MAX_CHAIN_SAMPLES + 1, 1, 64, 2, 0, &g, why) &&
           !geometry_of(chains, STOC_POLICY_COST, 5, STOC_MAX_SLOTS + 1, 64, 2, 0, &g, why) &&
           !geometry_of(chains, STOC_POLICY_COST, 5, STOC_MAX_SLOTS, 2048, 2, 0, &g, why));
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(checksums);
-    RUN(places);
-    RUN(copies);
-    RUN(helpers_that_leave);
-    RUN(memory_limits);
-    RUN(names_and_texts);
-    RUN(printable_texts);
-    RUN(geometries);
-    return end_tests(argv[0]);
 }

@@ -228,7 +228,7 @@ static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
     end(&t, &c);
 }
 
-static void misses_then_hits(void)
+TEST(misses_then_hits)
 {
     for (uint32_t copies = 0; copies < 2; copies++) {
         misses_then_hits_of(STOC_POLICY_FIRST_COME, false, copies);
@@ -259,7 +259,7 @@ static int slow_load(void *context, int64_t index, const void **sample, size_t *
     return load(context, index, sample, bytes);
 }
 
-static void waits_of_loads(void)
+TEST(waits_of_loads)
 {
     struct test t;
     struct context c;
@@ -273,7 +273,7 @@ static void waits_of_loads(void)
     end(&t, &c);
 }
 
-static void without_a_cache(void)
+TEST(without_a_cache)
 {
     struct test t;
     struct context c;
@@ -371,7 +371,7 @@ static void a_small_disk_behind(uint32_t policy)
     unlink(path_in_scratch("worker.tier"));
 }
 
-static void disks_behind(void)
+TEST(disks_behind)
 {
     a_disk_behind(false);
     a_disk_behind(true);
@@ -380,7 +380,7 @@ static void disks_behind(void)
 }
 
 /* The worker still holds tasks that come back. The code that does them counts them. */
-static void what_comes_back(void)
+TEST(what_comes_back)
 {
     struct test t;
     struct context c;
@@ -414,7 +414,7 @@ static void what_comes_back(void)
     end(&t, &c);
 }
 
-static void indices_of_a_part_of_the_cache(void)
+TEST(indices_of_a_part_of_the_cache)
 {
     enum { PART = 8 };
     struct test t;
@@ -489,7 +489,7 @@ static void changed_by(uint32_t policy, uint64_t slots, void (*other)(struct tes
     end(&t, &c);
 }
 
-static void rows_whose_sample_changes_are_made_again(void)
+TEST(rows_whose_sample_changes_are_made_again)
 {
     changed_by(STOC_POLICY_FIRST_COME, SAMPLES, overwrite, 1, HIT);
     changed_by(STOC_POLICY_FIRST_COME, SAMPLES, clear, 0, LOADED);
@@ -498,7 +498,7 @@ static void rows_whose_sample_changes_are_made_again(void)
 }
 
 /* copies: another client may do what it likes, the row is of the bytes at the begin. */
-static void a_copy_does_not_change(void)
+TEST(a_copy_does_not_change)
 {
     struct test t;
     struct context c;
@@ -533,7 +533,7 @@ static void *run_worker(void *context)
 }
 
 /* Four threads, a cache that evicts, and a client that clears and overwrites. */
-static void threads_share_a_queue(void)
+TEST(threads_share_a_queue)
 {
     enum { WORKERS = 4, BATCHES = 300 };
     static struct test t;
@@ -589,7 +589,7 @@ static int stopping_load(void *context, int64_t index, const void **sample, size
 
 /* A process that is stopped in the middle of a load makes no sample the costliest one: it says nothing until another
  * load confirms it. */
-static void a_stop_in_a_load(void)
+TEST(a_stop_in_a_load)
 {
     struct test t;
     struct context c;
@@ -647,7 +647,7 @@ static int computing_finish(void *context, uint64_t argument, const void *sample
 }
 
 /* Processes that share the processors make no sample costlier, and no task longer: a worker waits for a processor. */
-static void a_busy_machine(void)
+TEST_IF(!FOR_RACES && !FOR_MEMORY, a_busy_machine) /* it measures time */
 {
     enum { MOST = 512 };
     static const double computed[2] = {COMPUTES_MS + FINISHES_MS, FINISHES_MS}; /* of a load, of a hit */
@@ -700,7 +700,7 @@ static void a_busy_machine(void)
     end(&t, &c);
 }
 
-static void arguments_that_are_wrong(void)
+TEST(arguments_that_are_wrong)
 {
     struct test t;
     struct context c;
@@ -726,27 +726,4 @@ static void arguments_that_are_wrong(void)
     stoc_work_end(&c.work);
     stoc_work_end(NULL);
     end(&t, &c); /* and again */
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    begin_tests();
-    RUN(misses_then_hits);
-    RUN(waits_of_loads);
-    RUN(without_a_cache);
-    RUN(disks_behind);
-    RUN(what_comes_back);
-    RUN(indices_of_a_part_of_the_cache);
-    RUN(rows_whose_sample_changes_are_made_again);
-    RUN(a_copy_does_not_change);
-    RUN(threads_share_a_queue);
-    RUN(a_stop_in_a_load);
-#if !defined __SANITIZE_THREAD__ && !defined __SANITIZE_ADDRESS__ /* it measures time */
-    RUN(a_busy_machine);
-#else
-    (void)a_busy_machine;
-#endif
-    RUN(arguments_that_are_wrong);
-    return end_tests(argv[0]);
 }

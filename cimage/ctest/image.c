@@ -19,7 +19,7 @@ static int decode(const struct file *f, size_t size, struct stoc_image_decode ho
 }
 
 /* How a file whose picture is known must be decoded, whole and in parts. */
-static void parts_are_those_of_the_whole(void)
+TEST_IF(!FOR_RACES, parts_are_those_of_the_whole)
 {
     static const int sampling[][2] = {{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}};
     for (int kind = 0; kind < MANY_SCANS; kind++)
@@ -50,7 +50,7 @@ static void parts_are_those_of_the_whole(void)
 }
 
 /* Of a window in the middle, the decoder reads no row above or below it, and one block more on each side. */
-static void rows_and_columns_outside_are_not_decoded(void)
+TEST_IF(!FOR_RACES, rows_and_columns_outside_are_not_decoded)
 {
 #ifdef JPEG_INSIDE
     SKIP("the library has a libjpeg-turbo inside, whose calls nobody can count");
@@ -79,7 +79,7 @@ static bool known(int code) { return code <= 0 && (code >= STOC_IMAGE_EMEMORY ||
 
 /* A file that ends early is an error, if the rest has bits of the picture. So it is for a result that needs none of the
  * rows that are missing. */
-static void files_that_are_cut_off(void)
+TEST_IF(FOR_MEMORY, files_that_are_cut_off)
 {
     static const int kinds[] = {BASELINE, PROGRESSIVE, RESTARTS, GREY, CMYK, SEPARATE, ARITHMETIC, PROGRESSIVE_ARITHMETIC};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -110,7 +110,7 @@ static void files_that_are_cut_off(void)
 }
 
 /* Damaged files give errors or pictures. The sanitizer and the guards see what else happens. */
-static void files_that_are_damaged(void)
+TEST_IF(FOR_MEMORY, files_that_are_damaged)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
     int rounds = set ? atoi(set) : 500, pictures = 0;
@@ -239,7 +239,7 @@ static void make_pieces(void)
 
 /* Files of other encoders: those of the repository, of a Debian package (tools/setup.sh c-tests), of the system. And
  * files that are made here, so that there are files of every kind on each machine. */
-static void find_files(void)
+TEST_IF(!FOR_RACES, find_files)
 {
     static char folders[1000] =
         "../source/decode/testdata:../.tools/images:/usr/share:/usr/local/go/src/image/testdata";
@@ -265,7 +265,7 @@ static void find_files(void)
 }
 
 /* PNG and WebP files that end early, each at the end of its memory: an error, or the picture. */
-static void small_files_that_are_cut_off(void)
+TEST_IF(FOR_MEMORY, small_files_that_are_cut_off)
 {
     int tried = 0;
     for (size_t k = 0; k < files; k++) {
@@ -365,7 +365,7 @@ static struct stoc_image_decode any_decode(void)
     return how;
 }
 
-static void files_of_others_that_are_damaged(void)
+TEST_IF(FOR_MEMORY, files_of_others_that_are_damaged)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
     int rounds = set ? atoi(set) : 500, pictures = 0;
@@ -444,7 +444,7 @@ void *aligned_alloc(size_t alignment, size_t n)
 }
 
 /* Bytes of chunks, most of them of sizes, change between two looks at them. A new worker allocates. */
-static void a_byte_that_changes_at_an_allocation(void)
+TEST_IF(FOR_MEMORY, a_byte_that_changes_at_an_allocation)
 {
     stoc_image_worker *before = worker;
     int pictures = 0, tries = 0;
@@ -476,7 +476,7 @@ static void a_byte_that_changes_at_an_allocation(void)
 }
 
 /* The bytes of a file must not change. If they do all the same, decoders read and write nothing else. */
-static void files_that_change(void)
+TEST_IF(FOR_MEMORY, files_that_change)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
     int rounds = set ? atoi(set) : 1500, pictures = 0, kinds[3] = {0};
@@ -513,7 +513,7 @@ static void files_that_change(void)
 extern uint32_t exif_orientation(const uint8_t *data, size_t bytes) __attribute__((weak));
 
 /* EXIF data of any content and length: nothing after them is read. */
-static void exif_data_that_lie(void)
+TEST_IF(FOR_MEMORY, exif_data_that_lie)
 {
     int turned = 0;
     for (int k = 0; k < 20000; k++) {
@@ -538,7 +538,7 @@ static void exif_data_that_lie(void)
 }
 
 /* A file that claims a size that it has not is refused before memory is taken for it. */
-static void bombs(void)
+TEST_IF(!FOR_RACES, bombs)
 {
     for (int kind = 0; kind < 2; kind++) {
         struct file f = make_file(16, 16, kind, 2, 2);
@@ -576,7 +576,7 @@ static void bombs(void)
     free(f.bytes);
 }
 
-static void files_that_are_no_jpeg(void)
+TEST_IF(!FOR_RACES, files_that_are_no_jpeg)
 {
     static const struct {
         const char *bytes, *want;
@@ -687,7 +687,7 @@ static int vectors_of_the_processor(void)
     return 0;
 }
 
-static void the_best_vectors_are_used(void)
+TEST_IF(!FOR_RACES, the_best_vectors_are_used)
 {
     static const char *const names[] = {"AVX2", "AVX-512"};
     int best = vectors_of_the_processor();
@@ -714,7 +714,7 @@ static void the_best_vectors_are_used(void)
         release(two, n);                                                                          \
     } while (0)
 
-static void vectors_and_plain_code_agree(void)
+TEST_IF(!FOR_RACES, vectors_and_plain_code_agree)
 {
     int best = stoc_image_vectors(worker);
     for (int k = 0; k < 1500; k++) {
@@ -729,7 +729,7 @@ static void vectors_and_plain_code_agree(void)
 }
 
 /* The same of decodes. */
-static void vectors_and_plain_code_decode_alike(void)
+TEST_IF(!FOR_RACES, vectors_and_plain_code_decode_alike)
 {
     int best = stoc_image_vectors(worker);
     for (int k = 0; k < 150; k++) {
@@ -758,7 +758,7 @@ static void vectors_and_plain_code_decode_alike(void)
 }
 
 /* The number of the decoder's pixels depends on the decoder alone. */
-static void the_number_of_pixels(void)
+TEST_IF(!FOR_RACES, the_number_of_pixels)
 {
     EQUAL(stoc_image_pixels(NULL), 0);
     uint64_t number = stoc_image_pixels(worker);
@@ -772,7 +772,7 @@ static void the_number_of_pixels(void)
 }
 
 /* Deflate without a header: all of it, of exactly so many bytes. */
-static void inflate_checks_the_size(void)
+TEST_IF(!FOR_RACES, inflate_checks_the_size)
 {
     static const uint8_t stored[] = {1, 3, 0, 0xfc, 0xff, 'a', 'b', 'c'};
     char text[4] = "";
@@ -784,7 +784,7 @@ static void inflate_checks_the_size(void)
 }
 
 /* Large results do not go through the processor's cache, if they are aligned. */
-static void large_results_agree(void)
+TEST_IF(!FOR_RACES, large_results_agree)
 {
     struct stoc_image_picture p = picture(300, 260, 3, STOC_IMAGE_CHW);
     struct stoc_image_augment how = {.box_width = 300, .box_height = 260, .resized_width = 224, .resized_height = 224,
@@ -809,7 +809,7 @@ static void large_results_agree(void)
 
 /* A worker keeps the weights of the last sizes. They are moved to the box, so equal sizes at another place, or flipped,
  * must not use them as they are. */
-static void weights_are_kept_for_equal_arguments_alone(void)
+TEST_IF(!FOR_RACES, weights_are_kept_for_equal_arguments_alone)
 {
     struct stoc_image_picture p = picture(90, 80, 3, STOC_IMAGE_CHW);
     struct stoc_image_augment how = {.box_width = 40, .box_height = 30, .resized_width = 24, .resized_height = 20,
@@ -836,7 +836,7 @@ static void weights_are_kept_for_equal_arguments_alone(void)
     release_picture(&p);
 }
 
-static void layouts_agree(void)
+TEST_IF(!FOR_RACES, layouts_agree)
 {
     for (int k = 0; k < 300; k++) {
         uint32_t w = 1 + below(60), h = 1 + below(60);
@@ -867,7 +867,7 @@ static void layouts_agree(void)
 }
 
 /* A picture of one value keeps it in every size, and two flips are none. */
-static void what_a_resize_keeps(void)
+TEST_IF(!FOR_RACES, what_a_resize_keeps)
 {
     for (int k = 0; k < 400; k++) {
         struct stoc_image_picture p = picture(1 + below(300), 1 + below(300), 3, below(2));
@@ -901,7 +901,7 @@ static void *use_a_worker(void *context)
     return (void *)wrong;
 }
 
-static void threads_have_their_own_workers(void)
+TEST(threads_have_their_own_workers)
 {
     struct stoc_image_picture p = picture(83, 71, 3, STOC_IMAGE_HWC);
     pthread_t threads[6];
@@ -915,7 +915,7 @@ static void threads_have_their_own_workers(void)
     release_picture(&p);
 }
 
-static void where_a_picture_goes(void)
+TEST_IF(!FOR_RACES, where_a_picture_goes)
 {
     struct { uint32_t width, height, fit, short_side; struct stoc_image_target target; } cases[] = {
         {50, 40, STOC_IMAGE_STRETCH, 0, {20, 10, 0, 0, 20, 10, 0, 0}},
@@ -956,7 +956,7 @@ static void where_a_picture_goes(void)
 }
 
 /* A JPEG of a kind that libjpeg-turbo only knows by name: differential, of the standard's hierarchical mode. */
-static void kinds_that_are_not_decoded(void)
+TEST_IF(!FOR_RACES, kinds_that_are_not_decoded)
 {
     struct file f = make_file(40, 20, BASELINE, 2, 2);
     struct stoc_image_info info;
@@ -970,7 +970,7 @@ static void kinds_that_are_not_decoded(void)
     free(f.bytes);
 }
 
-static void arguments_that_are_wrong(void)
+TEST_IF(!FOR_RACES, arguments_that_are_wrong)
 {
     struct stoc_image_picture p = picture(20, 10, 3, STOC_IMAGE_HWC), bad;
     struct stoc_image_augment how, good = whole_of(&p, 8, 8);
@@ -1065,44 +1065,12 @@ static void arguments_that_are_wrong(void)
     EQUAL(stoc_image_abi_version(), STOC_IMAGE_ABI_VERSION);
 }
 
-int main(int argc, char **argv)
+void set_up(void)
 {
-    (void)argc;
-    begin_tests();
     worker = stoc_image_worker_new();
     if (getenv("STOCACHED_TEST_SEED"))
         state = strtoull(getenv("STOCACHED_TEST_SEED"), NULL, 10);
-    printf("STOCACHED_TEST_SEED=%llu\n", (unsigned long long)state);
-    RUN(threads_have_their_own_workers);
-    if (!FOR_RACES)
-        RUN(find_files);
-    if (FOR_MEMORY) {
-        RUN(files_that_are_cut_off);
-        RUN(files_that_are_damaged);
-        RUN(small_files_that_are_cut_off);
-        RUN(files_of_others_that_are_damaged);
-        RUN(a_byte_that_changes_at_an_allocation);
-        RUN(files_that_change);
-        RUN(exif_data_that_lie);
-    }
-    if (!FOR_RACES) {
-        RUN(parts_are_those_of_the_whole);
-        RUN(rows_and_columns_outside_are_not_decoded);
-        RUN(bombs);
-        RUN(files_that_are_no_jpeg);
-        RUN(the_best_vectors_are_used);
-        RUN(vectors_and_plain_code_agree);
-        RUN(vectors_and_plain_code_decode_alike);
-        RUN(the_number_of_pixels);
-        RUN(inflate_checks_the_size);
-        RUN(large_results_agree);
-        RUN(weights_are_kept_for_equal_arguments_alone);
-        RUN(layouts_agree);
-        RUN(what_a_resize_keeps);
-        RUN(where_a_picture_goes);
-        RUN(kinds_that_are_not_decoded);
-        RUN(arguments_that_are_wrong);
-    }
-    stoc_image_worker_free(worker);
-    return end_tests(argv[0]);
+    printf("STOCACHED_TEST_SEED=%lu\n", state);
 }
+
+void tear_down(void) { stoc_image_worker_free(worker); }

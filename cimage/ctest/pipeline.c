@@ -9,7 +9,6 @@
 enum { WIDTH = 60, HEIGHT = 40, SIDE = 24, PICTURE = SIDE * SIDE * 3, ALIGN = 64 };
 
 static stoc_image_worker *worker;
-static char folder[64];
 
 /* Files of one test, each sample with one. */
 enum { MOST = 64 };
@@ -40,7 +39,7 @@ static uint64_t add_path(const char *path, int64_t label)
 static const char *path_of(const char *name)
 {
     static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
     return path;
 }
 
@@ -87,7 +86,7 @@ static void decoded(const struct file *f, const struct stoc_image_decode *how, u
 }
 
 /* A sample becomes a row that is the decoded picture, by every way. */
-static void from_file_to_row(void)
+TEST_IF(!FOR_RACES, from_file_to_row)
 {
     no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
@@ -117,7 +116,7 @@ static void from_file_to_row(void)
 }
 
 /* Without a width, the picture has the size of its file, or a short side. */
-static void pictures_of_any_size(void)
+TEST_IF(!FOR_RACES, pictures_of_any_size)
 {
     no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
@@ -150,7 +149,7 @@ static void pictures_of_any_size(void)
 }
 
 /* A short side makes a thin picture longer than a side may be, or larger than max_pixels. */
-static void results_that_are_too_large(void)
+TEST_IF(!FOR_RACES, results_that_are_too_large)
 {
     for (int turn = 0; turn < 4; turn++) {
         no_files();
@@ -172,7 +171,7 @@ static void results_that_are_too_large(void)
 }
 
 /* No step makes a larger picture than max_pixels, also where passes would be joined, and none takes memory for it. */
-static void steps_that_make_large_pictures(void)
+TEST_IF(!FOR_RACES, steps_that_make_large_pictures)
 {
     const struct stoc_image_step large[] = {
         {.kind = STOC_IMAGE_RESIZE, .height = 60000, .width = 60000},
@@ -211,7 +210,7 @@ static void steps_that_make_large_pictures(void)
 }
 
 /* max_pixels is the most that a step may make, of a file. Pictures of a cache have the default. */
-static void steps_at_the_limit(void)
+TEST_IF(!FOR_RACES, steps_at_the_limit)
 {
     no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
@@ -240,7 +239,7 @@ static void steps_at_the_limit(void)
 }
 
 /* Of an encoded picture, only the box that the steps use is decoded. Rows are those of the whole picture. */
-static void boxes_are_those_of_the_whole(void)
+TEST_IF(!FOR_RACES, boxes_are_those_of_the_whole)
 {
     static const int sampling[][2] = {{1, 1}, {2, 1}, {2, 2}};
     enum { ROW = 4 * PICTURE };
@@ -290,7 +289,7 @@ static void boxes_are_those_of_the_whole(void)
 
 /* A ratio far from that of the picture gives boxes without pixels, of columns or of rows. They come back, also from files
  * that are decoded for the box alone. */
-static void boxes_without_pixels(void)
+TEST_IF(!FOR_RACES, boxes_without_pixels)
 {
     static const double ratios[] = {1e-9, 0.001, 1000, 1e9};
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
@@ -321,7 +320,7 @@ static void boxes_without_pixels(void)
 }
 
 /* Steps before the cache make the row that they make after it, and a sample with the picture that they make. */
-static void steps_before_the_cache(void)
+TEST_IF(!FOR_RACES, steps_before_the_cache)
 {
     enum { ROW = 4 * PICTURE };
     uint8_t *rows[2] = {malloc(ROW + 8), malloc(ROW + 8)};
@@ -419,7 +418,7 @@ static int64_t label_of(const void *sample, size_t bytes)
 }
 
 /* Samples are the same, whatever lies between picture and label, and whether the file stays open. */
-static void parts_of_a_file(void)
+TEST_IF(!FOR_RACES, parts_of_a_file)
 {
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
     uint8_t *expected = malloc(PICTURE);
@@ -450,7 +449,7 @@ static void parts_of_a_file(void)
 }
 
 /* Files that are cut off, changed, replaced or gone, and places that are outside of them. */
-static void parts_of_files_that_change(void)
+TEST_IF(!FOR_RACES, parts_of_files_that_change)
 {
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
     for (int turn = 0; turn < 16; turn++) {
@@ -505,7 +504,7 @@ static void parts_of_files_that_change(void)
 }
 
 /* What Python's int and json.loads read as a whole number. C gives back what is not plain. */
-static void labels_are_parsed_strictly(void)
+TEST_IF(!FOR_RACES, labels_are_parsed_strictly)
 {
     static const struct {
         const char *text;
@@ -563,13 +562,13 @@ static void *write_slowly(void *context)
 }
 
 /* Files that cannot be read, and a pipe, whose size is not known. */
-static void files_of_other_kinds(void)
+TEST(files_of_other_kinds)
 {
     no_files();
     struct file f = make_file(800, 600, BASELINE, 1, 1);
     REQUIRE(f.size > 1 << 16); /* more than the first read */
     add_path(path_of("none.jpg"), 0);
-    add_path(folder, 0);
+    add_path(scratch, 0);
     add_file("empty.jpg", "", 0, 0);
     add_file("text.jpg", "no picture", 10, 0);
     add_file("cut.jpg", f.bytes, f.size / 2, 0);
@@ -632,7 +631,7 @@ static uint32_t random_steps(struct stoc_image_step *steps, struct stoc_image_pi
 
 /* Whatever the steps are, and whatever another process writes into the sample: nothing is read after the sample or
  * written after the row. */
-static void nothing_outside_is_touched(void)
+TEST_IF(!FOR_RACES, nothing_outside_is_touched)
 {
     no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
@@ -701,7 +700,7 @@ static int do_passes(const uint8_t *pixels, const struct stoc_image_augment *pas
 }
 
 /* The passes of a plan make the row of a pipeline with the same seed, and a pipeline gives back what needs floats. */
-static void plans_are_those_of_pipelines(void)
+TEST_IF(!FOR_RACES, plans_are_those_of_pipelines)
 {
     no_files();
     uint8_t sample[PICTURE + 16];
@@ -759,7 +758,7 @@ static double next_number(void *context, uint64_t stage)
 }
 
 /* Numbers of the caller are drawn in the order that the specification gives, and no more of them than it says. */
-static void numbers_of_the_caller(void)
+TEST_IF(!FOR_RACES, numbers_of_the_caller)
 {
     /* area 0.5 of the picture's, a square of 71 x 71; y, x; flip; three to shuffle, two factors; erase, a box of 10 x
      * 10 in 80 x 80, y, x, seed */
@@ -813,7 +812,7 @@ static double odd_number(void *context, uint64_t stage)
 
 /* Whatever the steps and the random numbers are, nothing is written after 2 * step_count + 1 passes, and passes over bytes
  * touch nothing outside of the picture. */
-static void plans_of_anything(void)
+TEST_IF(!FOR_RACES, plans_of_anything)
 {
     static const double numbers[] = {0, 1, -1, 0.5, 1e-300, 1e300, -1e300, NAN, INFINITY, -INFINITY};
     static const uint32_t sides[] = {0, 1, 2, SIDE, SIDE, 100, 65500, 65501, INT32_MAX, UINT32_MAX};
@@ -895,7 +894,7 @@ static void *work(void *context)
 }
 
 /* They share the descriptor of a file with several samples. */
-static void threads_follow_one_pipeline(void)
+TEST(threads_follow_one_pipeline)
 {
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
     struct stoc_image_step steps[] = {
@@ -920,7 +919,7 @@ static void threads_follow_one_pipeline(void)
     free(f.bytes);
 }
 
-static void arguments_that_are_wrong(void)
+TEST_IF(!FOR_RACES, arguments_that_are_wrong)
 {
     no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
@@ -975,32 +974,9 @@ static void arguments_that_are_wrong(void)
     free(f.bytes);
 }
 
-int main(int argc, char **argv)
+void set_up(void)
 {
-    (void)argc;
-    begin_tests();
-    snprintf(folder, sizeof folder, "%s", scratch);
     worker = stoc_image_worker_new();
-    RUN(files_of_other_kinds);
-    RUN(threads_follow_one_pipeline);
-    if (!FOR_RACES) {
-        RUN(from_file_to_row);
-        RUN(pictures_of_any_size);
-        RUN(results_that_are_too_large);
-        RUN(steps_that_make_large_pictures);
-        RUN(steps_at_the_limit);
-        RUN(boxes_are_those_of_the_whole);
-        RUN(boxes_without_pixels);
-        RUN(steps_before_the_cache);
-        RUN(parts_of_a_file);
-        RUN(parts_of_files_that_change);
-        RUN(labels_are_parsed_strictly);
-        RUN(nothing_outside_is_touched);
-        RUN(plans_are_those_of_pipelines);
-        RUN(numbers_of_the_caller);
-        RUN(plans_of_anything);
-        RUN(arguments_that_are_wrong);
-    }
-    stoc_image_worker_free(worker);
-    return end_tests(argv[0]);
 }
+
+void tear_down(void) { stoc_image_worker_free(worker); }
