@@ -19,8 +19,7 @@ TEST(a_sample_comes_back)
     EQUAL(holds(c, 5, BYTES, 1), 1);
     EQUAL(stoc_view(c, 5, &data, &length), STOC_HIT);
     CHECK(length == BYTES && filled(data, BYTES, 5, 1));
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     EQUAL(stoc_view_slot(c, 5) * (int64_t)info.slot_stride, (const char *)data - (const char *)info.payload);
     EQUAL(stoc_view_slot(c, 6), -1);
     const void *seen = NULL;
@@ -340,8 +339,7 @@ TEST(names)
     EQUAL(stoc_open(path_in_scratch("first"), 8, NULL, &d, &e), STOC_EINVAL);
     CHECK(d == NULL);
     REQUIRE(stoc_open(path_in_scratch("first"), 0, "cats v1", &d, &e) == 0);
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(d, &info) == 0);
+    struct stoc_info info = info_of(d);
     CHECK(info.decode[0] == 0);
     struct stoc_info other = {.struct_bytes = offsetof(struct stoc_info, decode), .decode = "not touched"};
     CHECK(stoc_info(c, &other) == STOC_EINVAL && strcmp(other.decode, "not touched") == 0);
@@ -378,8 +376,7 @@ TEST(descriptors)
 {
     struct stoc_error e;
     stoc_cache *c = small(), *d = NULL;
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     CHECK(info.path[0] == 0 && info.fd >= 0);
     EQUAL(fcntl(info.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
     EQUAL(ftruncate(info.fd, 4096), -1); /* sealed */
@@ -414,8 +411,7 @@ TEST(the_client_table_is_full)
     stoc_cache *c = make(NULL, OPTIONS(.samples = 5, .sample_bytes = 8)), *others[16], *d;
     for (int k = 1; k < 16; k++)
         others[k] = join_fd(c);
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     EQUAL(stoc_open_fd(info.fd, 0, NULL, &d, &e), STOC_ECLIENTS);
     CHECK(strstr(e.message, "16") != NULL);
     EQUAL(stats_of(c).clients_live, 16);
@@ -447,8 +443,7 @@ TEST(verify_finds_foreign_bytes)
     stoc_cache *c = small();
     for (int i = 0; i < 5; i++)
         EQUAL(put(c, i, BYTES, 1, 0), STOC_STORED);
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     int64_t offset = stoc_view_slot(c, 3) * (int64_t)info.slot_stride, bad = -1;
     EQUAL(pwrite(info.fd, "?", 1, (off_t)(info.payload_offset + (uint64_t)offset + 77)), 1);
     uint64_t checked = 0;

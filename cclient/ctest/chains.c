@@ -119,10 +119,9 @@ TEST(corrupt_chains)
     for (int kind = 0; kind < 4; kind++) {
         stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
         unsigned char bytes[60000], *control = control_of(c);
-        struct stoc_info info = {.struct_bytes = sizeof info};
         size_t length;
         EQUAL(put(c, 1, 1000, 1, 0), STOC_STORED);
-        EQUAL(stoc_info(c, &info), 0);
+        struct stoc_info info = info_of(c);
         uint64_t head = *index_in(control, 1) >> STOC_FIXED_PLACE_SHIFT;
         _Atomic uint64_t *entry =
             word_in(control, header64(control, STOC_HEADER_SLOT_TABLE_OFFSET) + (head - 1) * STOC_SLOT_RECORD_BYTES);
@@ -148,9 +147,8 @@ TEST(the_length_beside_the_cost)
 {
     stoc_cache *c = make(NULL, options(STOC_POLICY_COST));
     unsigned char bytes[ARENA], *control = control_of(c);
-    struct stoc_info info = {.struct_bytes = sizeof info};
     struct stoc_claim k;
-    EQUAL(stoc_info(c, &info), 0);
+    struct stoc_info info = info_of(c);
     fill(bytes, sizeof bytes, 1, 1);
     struct iovec dear = {bytes, ARENA}, cheap = {bytes, 1234};
     EQUAL(stoc_set_loaded(c, 1, &dear, 1, 0, 1000000000), STOC_STORED);

@@ -190,6 +190,13 @@ __attribute__((unused)) static uint32_t crc32c(const unsigned char *p, size_t n)
 #define OPTIONS(...)                                                                                                   \
     (struct stoc_options) { .struct_bytes = sizeof(struct stoc_options), .client_records = 16, __VA_ARGS__ }
 
+__attribute__((unused)) static struct stoc_info info_of(const stoc_cache *c)
+{
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    REQUIRE(stoc_info(c, &info) == 0);
+    return info;
+}
+
 __attribute__((unused)) static stoc_cache *make(const char *name, struct stoc_options options)
 {
     struct stoc_error error;
@@ -226,10 +233,9 @@ __attribute__((unused)) static stoc_cache *join(const char *name, unsigned flags
 /* Another client of the same cache, in this process. */
 __attribute__((unused)) static stoc_cache *join_fd(stoc_cache *c)
 {
-    struct stoc_info info = {.struct_bytes = sizeof info};
     struct stoc_error error;
     stoc_cache *other;
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     if (stoc_open_fd(info.fd, 0, info.uuid, &other, &error) != 0) {
         COMPLAIN("open_fd: %d %s", error.code, error.message);
         longjmp(give_up, 1);
@@ -286,8 +292,7 @@ __attribute__((unused)) static int holds(stoc_cache *c, int64_t i, size_t n, uin
 /* Our own map of the control part, which lets a test change words. */
 __attribute__((unused)) static unsigned char *control_of(stoc_cache *c)
 {
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     void *map = mmap(NULL, info.payload_offset, PROT_READ | PROT_WRITE, MAP_SHARED, info.fd, 0);
     REQUIRE(map != MAP_FAILED);
     return map;
@@ -352,8 +357,7 @@ __attribute__((unused)) static void check_chains(unsigned char *control, const s
  * entry is in use, no word is WRITING, and the slot table agrees with the index. */
 __attribute__((unused)) static void check_quiet(stoc_cache *c)
 {
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     unsigned char *control = control_of(c);
     uint64_t slot_table = header64(control, STOC_HEADER_SLOT_TABLE_OFFSET), ready = 0, taken = 0;
     bool chains = info.variable && slot_table, extents = info.variable && !slot_table;
@@ -419,5 +423,12 @@ __attribute__((unused)) static void check_quiet(stoc_cache *c)
             ;                                        \
         status_;                                     \
     })
+
+/* The same for a child that must end well. */
+#define IN_GOOD_CHILD(...)                \
+    do {                                  \
+        int end_ = IN_CHILD(__VA_ARGS__); \
+        EQUAL(end_, 0);                   \
+    } while (0)
 
 #endif

@@ -186,6 +186,18 @@ static void end_file(void)
     unlink(path);
 }
 
+static stoc_cache *new_disk(struct stoc_options options)
+{
+    new_file();
+    return open_disk(options);
+}
+
+static void end_disk(stoc_cache *c)
+{
+    stoc_close(c);
+    end_file();
+}
+
 /* sched_yield would take a processor from the children. */
 static void wait_for_steps(uint64_t until)
 {
@@ -219,8 +231,7 @@ static int ended(pid_t pid)
 TEST(lasts)
 {
     for (int variable = 0; variable < 2; variable++) {
-        new_file();
-        stoc_cache *c = open_disk(variable ? VARIABLE : FIXED);
+        stoc_cache *c = new_disk(variable ? VARIABLE : FIXED);
         EQUAL(count_hits(c, variable), 0);
         for (int64_t i = 0; i < SAMPLES; i++)
             EQUAL(put_one(c, i, variable), STOC_STORED);
@@ -242,8 +253,7 @@ TEST(lasts)
         stoc_close(c);
         c = open_disk(variable ? VARIABLE : FIXED);
         EQUAL(count_hits(c, variable), 0);
-        stoc_close(c);
-        end_file();
+        end_disk(c);
     }
 }
 
@@ -258,8 +268,7 @@ TEST(copies_only)
     uint64_t lengths;
     char text[300];
     struct stoc_info info = {.struct_bytes = sizeof info};
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
+    stoc_cache *c = new_disk(FIXED);
     EQUAL(put_one(c, 1, false), STOC_STORED);
     EQUAL(stoc_view(c, 1, &view, &n), STOC_EINVAL);
     EQUAL(stoc_locate(c, 1, &view, &n), STOC_EINVAL);
@@ -285,8 +294,7 @@ TEST(copies_only)
     EQUAL(stoc_write(&k, 0, bytes, 1000), STOC_STORED);
     EQUAL(stoc_publish(&k), STOC_STORED);
     EQUAL(has(c, 2, false), 1);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 static void refuses(const char *what, const char *where, struct stoc_options options, int code)
@@ -360,8 +368,7 @@ TEST(taken_away)
     for (int k = 0; k < 4; k++) {
         struct stoc_error error;
         char where[256];
-        new_file();
-        stoc_cache *c = open_disk(FIXED);
+        stoc_cache *c = new_disk(FIXED);
         EQUAL(put_one(c, 1, false), STOC_STORED);
         EQUAL(stoc_disk_look(c, &error), 0);
         snprintf(where, sizeof where, "%s.other", path);
@@ -380,15 +387,13 @@ TEST(taken_away)
         snprintf(where, sizeof where, "another program has %s %s", all[k], path);
         EQUAL(strcmp(error.message, where), 0);
         EQUAL(count_hits(c, false), k != 2);
-        stoc_close(c);
-        end_file();
+        end_disk(c);
     }
 }
 
 TEST(other_settings)
 {
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
+    stoc_cache *c = new_disk(FIXED);
     EQUAL(put_one(c, 1, false), STOC_STORED);
     struct stoc_options other = FIXED;
     other.fingerprint = "another";
@@ -410,8 +415,7 @@ TEST(other_settings)
     close(fd);
     c = open_disk(FIXED);
     EQUAL(put_one(c, 1, false), STOC_STORED);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 static void has_it_alone(void *argument)
@@ -428,8 +432,7 @@ TEST(others_have_it)
 {
     int ready[2];
     char byte;
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
+    stoc_cache *c = new_disk(FIXED);
     EQUAL(put_one(c, 1, false), STOC_STORED);
     stoc_close(c);
     REQUIRE(pipe(ready) == 0);
@@ -525,8 +528,7 @@ static void store_all(void *argument)
 static void check_after_kill(const char *when, struct stoc_options options, bool variable, bool evicts)
 {
     stoc_cache *c = open_disk(options);
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    REQUIRE(stoc_info(c, &info) == 0);
+    struct stoc_info info = info_of(c);
     int hits = count_hits(c, variable);
     for (int64_t i = 0; i < SAMPLES && !evicts; i++)
         if (disk->stored[i] && has(c, i, variable) != 1)
@@ -556,8 +558,7 @@ static void *store_in_thread(void *argument)
 TEST(threads_of_a_handle)
 {
     pthread_t threads[4];
-    new_file();
-    stoc_cache *c = open_disk(SMALL(STOC_POLICY_LRU));
+    stoc_cache *c = new_disk(SMALL(STOC_POLICY_LRU));
     for (int k = 0; k < 4; k++)
         REQUIRE(pthread_create(&threads[k], NULL, store_in_thread, c) == 0);
     for (int k = 0; k < 4; k++)
@@ -569,8 +570,7 @@ TEST(threads_of_a_handle)
     stoc_close(c);
     c = open_disk(SMALL(STOC_POLICY_LRU));
     EQUAL(count_hits(c, false), 30);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 /* ------------------------------------------------------------ writes in the background */
@@ -578,8 +578,7 @@ TEST(threads_of_a_handle)
 TEST(written_later)
 {
     for (int variable = 0; variable < 2; variable++) {
-        new_file();
-        stoc_cache *c = open_disk(variable ? VARIABLE : FIXED);
+        stoc_cache *c = new_disk(variable ? VARIABLE : FIXED);
         for (int64_t i = 0; i < SAMPLES; i++)
             EQUAL(put_later(c, i, variable), STOC_STORED);
         EQUAL(stoc_flush(c, 60000), 0);
@@ -595,8 +594,7 @@ TEST(written_later)
         EQUAL(put_later(c, SAMPLES, variable), STOC_EINDEX);
         EQUAL(stoc_set_later(c, 1, &(struct iovec){"x", MOST_BYTES + 1}, 1), STOC_ESCHEMA);
         EQUAL(stoc_set_later(c, 1, NULL, 1), STOC_EINVAL);
-        stoc_close(c);
-        end_file();
+        end_disk(c);
     }
     EQUAL(stoc_set_later(NULL, 0, NULL, 0), STOC_ECLOSED);
     EQUAL(stoc_flush(NULL, 0), STOC_ECLOSED);
@@ -604,13 +602,11 @@ TEST(written_later)
     EQUAL(put_later(memory, 1, false), STOC_EINVAL);
     EQUAL(stoc_flush(memory, 0), 0);
     stoc_close(memory);
-    new_file();
-    stoc_cache *c = open_disk(SMALL(STOC_POLICY_FIRST_COME));
+    stoc_cache *c = new_disk(SMALL(STOC_POLICY_FIRST_COME));
     for (int64_t i = 0; i < 30; i++)
         EQUAL(put_one(c, i, false), STOC_STORED);
     EQUAL(put_later(c, 40, false), STOC_FULL); /* without a copy */
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 static void hold_writes(stoc_cache *c)
@@ -625,8 +621,7 @@ static void hold_writes(stoc_cache *c)
 /* A disk that takes no byte holds up no put, and takes no more memory than the limit. */
 TEST(slow_disk)
 {
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
+    stoc_cache *c = new_disk(FIXED);
     c->disk->queue.limit = 20 * (BYTES + sizeof(struct waiting));
     hold_writes(c);
     for (int64_t i = 1; i < 20; i++)
@@ -643,8 +638,7 @@ TEST(slow_disk)
     EQUAL(put_later(c, 20, false), STOC_STORED);
     EQUAL(stoc_flush(c, 60000), 0);
     EQUAL(count_hits(c, false), 21);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 static void *clear_in_thread(void *argument)
@@ -675,8 +669,7 @@ TEST(cleared_before_the_write)
         EQUAL(count_hits(c, false), 1);
         if (other)
             stoc_close(clears);
-        stoc_close(c);
-        end_file();
+        end_disk(c);
     }
 }
 
@@ -695,8 +688,7 @@ static void does_nothing(void *argument) { (void)argument; }
 
 TEST_IF(!FOR_RACES, forks_with_a_queue)
 {
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
+    stoc_cache *c = new_disk(FIXED);
     int before = files_in(THREADS);
     hold_writes(c);
     for (int64_t i = 1; i < 30; i++)
@@ -710,8 +702,7 @@ TEST_IF(!FOR_RACES, forks_with_a_queue)
     stoc_close(c);
     c = open_disk(FIXED);
     EQUAL(count_hits(c, false), 32);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 static void *put_in_thread(void *argument)
@@ -727,8 +718,7 @@ static void *put_in_thread(void *argument)
 TEST(puts_in_threads)
 {
     pthread_t threads[3];
-    new_file();
-    stoc_cache *c = open_disk(SMALL(STOC_POLICY_LRU));
+    stoc_cache *c = new_disk(SMALL(STOC_POLICY_LRU));
     for (int k = 0; k < 3; k++)
         REQUIRE(pthread_create(&threads[k], NULL, put_in_thread, c) == 0);
     for (int k = 0; k < 10; k++) {
@@ -743,8 +733,7 @@ TEST(puts_in_threads)
     EQUAL(stoc_flush(c, 60000), 0);
     EQUAL(count_hits(c, false), 30);
     EQUAL(stats_of(c).lost, 0);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 TEST_IF(!FOR_RACES, killed_at_each_step)
@@ -915,12 +904,10 @@ TEST_IF(FOR_MEMORY, power_losses)
 TEST_IF(!FOR_RACES, changed_bytes)
 {
     for (int variable = 0; variable < 2; variable++) {
-        new_file();
-        stoc_cache *c = open_disk(variable ? VARIABLE : FIXED);
-        struct stoc_info info = {.struct_bytes = sizeof info};
+        stoc_cache *c = new_disk(variable ? VARIABLE : FIXED);
         for (int64_t i = 0; i < SAMPLES; i++)
             EQUAL(put_one(c, i, variable), STOC_STORED);
-        REQUIRE(stoc_info(c, &info) == 0);
+        struct stoc_info info = info_of(c);
         int fd = open(path, O_RDWR);
         unsigned char byte;
         REQUIRE(pread(fd, &byte, 1, (off_t)info.payload_offset + 64 + 5) == 1);
@@ -951,8 +938,7 @@ TEST_IF(!FOR_RACES, changed_bytes)
             EQUAL(count_hits(c, false), SAMPLES);
         }
         close(fd);
-        stoc_close(c);
-        end_file();
+        end_disk(c);
     }
 }
 
@@ -961,8 +947,7 @@ TEST_IF(!FOR_RACES, half_a_record)
 {
     unsigned char header[4096];
     uint64_t record[2] = {0}, zero = 0;
-    new_file();
-    stoc_cache *c = open_disk(VARIABLE);
+    stoc_cache *c = new_disk(VARIABLE);
     EQUAL(put_one(c, 20, true), STOC_STORED);
     stoc_close(c);
     int fd = open(path, O_RDWR);
@@ -976,16 +961,14 @@ TEST_IF(!FOR_RACES, half_a_record)
     EQUAL(has(c, 20, true), 0);
     EQUAL(put_one(c, 20, true), STOC_STORED);
     EQUAL(has(c, 20, true), 1);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 /* ------------------------------------------------------------ disks that fail */
 
 TEST_IF(!FOR_RACES, fails)
 {
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
+    stoc_cache *c = new_disk(FIXED);
     for (int64_t i = 0; i < SAMPLES / 2; i++)
         EQUAL(put_one(c, i, false), STOC_STORED);
     disk->read_error = EIO;
@@ -1046,8 +1029,7 @@ TEST_IF(!FOR_RACES, fails)
     stoc_close(c);
     c = open_disk(FIXED);
     EQUAL(count_hits(c, false), SAMPLES / 2 + 2);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 static void below_a_limit(void *argument)
@@ -1073,12 +1055,10 @@ static void below_a_limit(void *argument)
 /* A limit on the size of files is no signal. */
 TEST_IF(!FOR_RACES, file_size_limit)
 {
-    new_file();
-    stoc_cache *c = open_disk(FIXED);
+    stoc_cache *c = new_disk(FIXED);
     EQUAL(ended(child(below_a_limit, c)), 0);
     EQUAL(count_hits(c, false), 4);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 /* A file system that becomes full: a small tmpfs. */
@@ -1112,8 +1092,7 @@ TEST_IF(!FOR_RACES, full_file_system)
     for (int64_t i = 0; i < SAMPLES; i++)
         hits += holds(c, i, 1 << 16, 1);
     EQUAL(hits, stored);
-    stoc_close(c);
-    end_file();
+    end_disk(c);
     EQUAL(umount(where), 0);
 }
 
@@ -1123,8 +1102,7 @@ TEST_IF(!FOR_RACES, large_samples)
     enum { LARGE = 3 * 1024 * 1024 + 77 };
     unsigned char *bytes = malloc(LARGE), *back = malloc(LARGE);
     size_t n;
-    new_file();
-    stoc_cache *c = open_disk(DISK_OPTIONS(.samples = 4, .sample_bytes = LARGE, .variable = 1, .limit_bytes = UINT64_C(20) << 20));
+    stoc_cache *c = new_disk(DISK_OPTIONS(.samples = 4, .sample_bytes = LARGE, .variable = 1, .limit_bytes = UINT64_C(20) << 20));
     for (int64_t i = 0; i < 3; i++) {
         fill(bytes, LARGE, (uint64_t)i, 1);
         EQUAL(stoc_set(c, i, bytes, i ? LARGE : 0, 0), STOC_STORED);
@@ -1223,8 +1201,7 @@ TEST_IF(!FOR_RACES, old_control_part)
     EQUAL(controls(false), 2); /* the old one is of no use, and no program opens it */
     EQUAL(count_hits(c, false), 9);
     EQUAL(stats_of(c).stored, 0); /* so this one is new */
-    stoc_close(c);
-    end_file();
+    end_disk(c);
 }
 
 void set_up(void)

@@ -148,10 +148,9 @@ static void welcome(int fd, uint16_t version, uint32_t max_indices)
 
 static void attached(int fd, unsigned descriptors, bool other)
 {
-    struct stoc_info info = {.struct_bytes = sizeof info};
     unsigned char body[24] = {7}; /* number of the cache on this connection */
     int fresh[4];
-    stoc_info(peer.cache, &info);
+    struct stoc_info info = info_of(peer.cache);
     memcpy(body + 8, info.uuid, 16);
     body[8] ^= other;
     char path[64];
@@ -377,6 +376,14 @@ static stoc_cache *served_variable(void)
     return make("served", OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 8 << 20, .sample_bytes = BYTES));
 }
 
+/* A cache of a peer that answers and greets so. */
+static stoc_cache *served_by(void (*answer)(struct request *), void (*greet)(int))
+{
+    stoc_cache *c = served();
+    begin_peer(c, answer, greet);
+    return c;
+}
+
 static int open_sockets(void)
 {
     char path[64], target[16];
@@ -455,11 +462,10 @@ static void serve_all_ways(struct request *r)
 
 TEST(stored_sent_and_failed)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(serve_all_ways, NULL);
     int64_t indices[] = {6, 3, 4, 5, 6, 5, 0};
     struct stoc_fetch_options o = WITHIN(10000);
     put(c, 3, BYTES, 1, 0);
-    begin_peer(c, serve_all_ways, NULL);
     EQUAL(fetch(c, indices, 7, &o), 5);
     for (size_t k = 0; k < 7; k++) {
         EQUAL(hit[k], indices[k] != 6);
@@ -602,10 +608,9 @@ TEST(garbled)
 {
     int descriptors = files_in("/proc/self/fd");
     for (lie = 0; lie <= 20; lie++) {
-        stoc_cache *c = served();
+        stoc_cache *c = served_by(lie_once, NULL);
         int64_t indices[] = {1, 2};
         struct stoc_fetch_options o = WITHIN(10000);
-        begin_peer(c, lie_once, NULL);
         int64_t code = fetch(c, indices, 2, &o);
         if (code != STOC_EREMOTE || error.code != STOC_EREMOTE || !error.message[0] || o.failures)
             COMPLAIN("lie %d: %lld, \"%s\"", lie, (long long)code, error.message);
@@ -645,10 +650,9 @@ TEST(bad_greetings)
                                STOC_EREMOTE,  STOC_EREMOTE, STOC_EPERM,   STOC_ENOENT,  STOC_EVERSION};
     int descriptors = files_in("/proc/self/fd");
     for (greeting = 0; greeting < 10; greeting++) {
-        stoc_cache *c = served(), *other;
+        stoc_cache *c = served_by(NULL, greet_badly), *other;
         int64_t index = 1;
         struct stoc_fetch_options o = WITHIN(60000);
-        begin_peer(c, NULL, greet_badly);
         EQUAL(fetch(c, &index, 1, &o), want[greeting]);
         EQUAL(error.code, want[greeting]);
         CHECK(greeting != 7 || strstr(error.message, "this server? belongs"));
@@ -678,9 +682,8 @@ static void dribble(struct request *r)
 
 TEST(frames_in_pieces)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(dribble, NULL);
     int64_t index = 11;
-    begin_peer(c, dribble, NULL);
     EQUAL(fetch(c, &index, 1, NULL), 1);
     CHECK(row_is(0, 11));
     end_peer(c);
@@ -703,10 +706,9 @@ static int interrupted(void *context) { return ++*(int *)context >= interrupt_af
 
 TEST(dribbling_is_no_answer)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(dribble_for_ever, NULL);
     int64_t index = 11;
     struct stoc_fetch_options o = WITHIN(300);
-    begin_peer(c, dribble_for_ever, NULL);
     double began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT);
     CHECK(seconds() - began >= 0.3 && seconds() - began < 60);
@@ -739,10 +741,9 @@ static void hang_up_first(struct request *r)
 TEST(servers_that_end)
 {
     for (hang_ups = 1; hang_ups <= 6; hang_ups++) {
-        stoc_cache *c = served();
+        stoc_cache *c = served_by(hang_up_first, NULL);
         int64_t indices[] = {21, 22};
         struct stoc_fetch_options o = WITHIN(60000);
-        begin_peer(c, hang_up_first, NULL);
         if (hang_ups < 5) { /* the first connection has brought a sample */
             EQUAL(fetch(c, indices, 2, &o), 2);
             CHECK(row_is(0, 21) && row_is(1, 22));
@@ -783,10 +784,9 @@ static void *fetch_one(void *context)
 TEST(connections_of_a_server_that_ended)
 {
     for (int prefetch = 0; prefetch < 2; prefetch++) {
-        stoc_cache *c = served();
+        stoc_cache *c = served_by(end_together, NULL);
         pthread_t threads[ENDING];
         int64_t indices[] = {40, 41};
-        begin_peer(c, end_together, NULL);
         for (int k = 0; k < ENDING; k++)
             REQUIRE(pthread_create(&threads[k], NULL, fetch_one, c) == 0);
         for (int k = 0; k < ENDING; k++)
@@ -852,12 +852,11 @@ static void on_alarm(int signal_number) { (void)signal_number; }
 
 TEST(timeouts_and_signals)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(never, NULL);
     int64_t index = 1;
     struct stoc_fetch_options o = WITHIN(200);
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, before;
     struct itimerval every = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 20000}}, off = {0};
-    begin_peer(c, never, NULL);
     double began = seconds();
     EQUAL(fetch(c, &index, 1, &o), STOC_ETIMEOUT);
     CHECK(seconds() - began >= 0.2 && seconds() - began < 60);
@@ -907,12 +906,11 @@ static void be_deaf(int fd)
 
 TEST(requests_that_no_thread_takes)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(NULL, be_deaf);
     size_t n = 65536; /* half a MiB: more than a socket buffer takes */
     int64_t *indices = calloc(n, sizeof *indices);
     struct stoc_fetch_options o = WITHIN(300);
     atomic_store(&deaf_to, 1);
-    begin_peer(c, NULL, be_deaf);
     double began = seconds();
     EQUAL(stoc_prefetch(c, indices, n, &o, &error), STOC_ETIMEOUT);
     CHECK(seconds() - began >= 0.3 && seconds() - began < 60);
@@ -928,8 +926,7 @@ TEST(requests_that_no_thread_takes)
 
 TEST(small_requests)
 {
-    stoc_cache *c = served();
-    begin_peer(c, NULL, NULL);
+    stoc_cache *c = served_by(NULL, NULL);
     peer.max_indices = 7;
     put(c, 3, BYTES, 1, 0);
     EQUAL(fetch(c, forty, 40, NULL), 40);
@@ -950,10 +947,9 @@ static void store_nothing(struct request *r) { say_failed(r, NULL, NULL, 0, "");
 
 TEST(leaves_at_once)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(store_nothing, NULL);
     int64_t index = 1;
     struct stoc_fetch_options o = WITHIN(60000);
-    begin_peer(c, store_nothing, NULL);
     EQUAL(fetch(c, &index, 1, &o), 0);
     EQUAL(atomic_load(&peer.requests), 3);
     REQUIRE(o.failed == 1);
@@ -1010,19 +1006,17 @@ static void serve_some(struct request *r)
 /* A handle that keeps some samples asks for the others as UNSTORED, and prefetches none of them. */
 TEST(samples_that_are_not_kept)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(serve_some, NULL);
     const uint64_t ranks[] = {1, 1};
     struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .count = 2, .ranks = ranks};
     stoc_owners *owners = NULL;
     uint8_t kept[STOC_KEPT_BYTES];
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    EQUAL(stoc_info(c, &info), 0);
+    struct stoc_info info = info_of(c);
     uint64_t samples = info.samples;
     EQUAL(stoc_owners_open(&nodes, samples, &owners, NULL), 0);
     EQUAL(stoc_owners_keep(owners, 0, samples / 2, kept), 0);
     stoc_owners_close(owners);
     EQUAL(stoc_keep(c, kept), 0);
-    begin_peer(c, serve_some, NULL);
     EQUAL(fetch(c, forty, 40, NULL), 40);
     EQUAL(atomic_load(&peer.requests), 2);
     EQUAL(atomic_load(&peer.unstored), 1);
@@ -1059,9 +1053,8 @@ TEST(samples_that_programs_load)
 {
     int64_t indices[] = {0, 1, 2, 3, 4};
     struct stoc_error error;
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(some_are_loaded, NULL);
     struct stoc_fetch_options o = WITHIN(60000);
-    begin_peer(c, some_are_loaded, NULL);
     o.flags = STOC_FETCH_LOADS;
     EQUAL(fetch(c, indices, 5, &o), 2);
     EQUAL(atomic_load(&peer.requests), 1);
@@ -1100,9 +1093,8 @@ TEST(files_of_samples)
     void *data = NULL;
     uint64_t length = 0;
     struct stoc_error error;
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(send_a_file, NULL);
     struct stoc_fetch_options o = WITHIN(60000, .flags = STOC_FETCH_FILES);
-    begin_peer(c, send_a_file, NULL);
     put(c, 1, BYTES, 1, 0);
     EQUAL(stoc_fetch_each(c, &index, 1, &data, &length, &o, &error), 1);
     EQUAL(length, BYTES + 1000);
@@ -1138,9 +1130,8 @@ TEST(more_than_a_cache_keeps)
 
 TEST(children_have_their_own)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(NULL, NULL);
     int64_t indices[] = {1, 2, 3};
-    begin_peer(c, NULL, NULL);
     EQUAL(fetch(c, indices, 1, NULL), 1);
     int before = open_sockets();
     for (int k = 0; k < 3; k++) {
@@ -1178,10 +1169,9 @@ static void all_but_fifty(struct request *r)
 
 TEST(child_of_a_busy_parent)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(all_but_fifty, NULL);
     int64_t index = 2;
     pthread_t thread;
-    begin_peer(c, all_but_fifty, NULL);
     REQUIRE(pthread_create(&thread, NULL, wait_for_ever, c) == 0);
     while (atomic_load(&peer.requests) == 0)
         usleep(1000);
@@ -1230,9 +1220,8 @@ static void *dial_in_vain(void *unused)
 
 TEST(child_of_a_dialling_parent)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(NULL, keep_silent);
     pthread_t thread;
-    begin_peer(c, NULL, keep_silent);
     int before = open_sockets();
     REQUIRE(pthread_create(&thread, NULL, dial_in_vain, NULL) == 0);
     while (atomic_load(&peer.connections) == 0)
@@ -1245,8 +1234,7 @@ TEST(child_of_a_dialling_parent)
 
 TEST(interrupted_dial)
 {
-    stoc_cache *c = served(), *none;
-    begin_peer(c, NULL, keep_silent);
+    stoc_cache *c = served_by(NULL, keep_silent), *none;
     asked = 0, interrupt_after = 2;
     EQUAL(stoc_dial("served", scratch, 0, &WITHIN(0, .interrupted = interrupted, .context = &asked), &none, &error),
           STOC_EINTERRUPTED); /* interrupted is called each second */
@@ -1256,10 +1244,9 @@ TEST(interrupted_dial)
 
 TEST(no_descriptor_left)
 {
-    stoc_cache *c = served();
-    begin_peer(c, NULL, NULL);
+    stoc_cache *c = served_by(NULL, NULL);
     for (int dial = 0; dial < 2; dial++) {
-        int status = IN_CHILD({
+        IN_GOOD_CHILD({
             stoc_cache *other;
             int64_t index = 1;
             struct stoc_fetch_options o = WITHIN(2000);
@@ -1278,16 +1265,14 @@ TEST(no_descriptor_left)
             EQUAL(fetch(c, &index, 1, NULL), 1);
             stoc_close(c);
         });
-        EQUAL(status, 0);
     }
     end_peer(c);
 }
 
 TEST(many_threads)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(NULL, NULL);
     pthread_t threads[8];
-    begin_peer(c, NULL, NULL);
     for (int k = 0; k < 8; k++)
         REQUIRE(pthread_create(&threads[k], NULL, fetch_shuffled, c) == 0);
     for (int k = 0; k < 8; k++)
@@ -1298,9 +1283,8 @@ TEST(many_threads)
 
 TEST(dialled)
 {
-    stoc_cache *c = served(), *other;
+    stoc_cache *c = served_by(NULL, NULL), *other;
     int64_t index = 5;
-    begin_peer(c, NULL, NULL);
     char folder[100];
     /* the environment names no server any more, but the handle remembers it */
     snprintf(folder, sizeof folder, "%s/elsewhere", scratch);
@@ -1321,8 +1305,7 @@ TEST(dialled)
     setenv("STOCACHED_SOCKETS_DIR", scratch, 1);
     stoc_close(other);
     EQUAL(stoc_dial("served", NULL, STOC_OPEN_READ_ONLY, &WITHIN(60000), &other, &error), 0);
-    struct stoc_info info = {.struct_bytes = sizeof info};
-    EQUAL(stoc_info(other, &info), 0);
+    struct stoc_info info = info_of(other);
     CHECK(info.read_only == 1);
     index = 7;
     EQUAL(fetch(other, &index, 1, NULL), 1); /* a read-only client may ask too */
@@ -1475,9 +1458,8 @@ static void used_nowhere(struct request *r) { answer_plan(r, 0); }
 
 TEST(announced)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(NULL, NULL);
     int64_t indices[] = {1, 2, 3};
-    begin_peer(c, NULL, NULL);
     EQUAL(fetch(c, indices, 3, NULL), 3); /* three misses */
     EQUAL(announce(c, 4), 1);
     const struct {
@@ -1514,10 +1496,9 @@ static void say_nonsense(struct request *r) { reply(r->fd, ANNOUNCED, r->number 
 
 TEST(plans_that_cannot_be)
 {
-    stoc_cache *c = served(), *reader;
+    stoc_cache *c = served_by(NULL, NULL), *reader;
     struct stoc_order order = in_order;
     struct stoc_shard shard = alone;
-    begin_peer(c, NULL, NULL);
     EQUAL(stoc_announce(NULL, &order, 0, &shard, 1, 0, &error), STOC_ECLOSED);
     EQUAL(stoc_announce(c, &order, 0, NULL, 1, 0, &error), STOC_EINVAL);
     shard.struct_bytes--;
@@ -1639,24 +1620,21 @@ TEST(reads_that_are_told)
  * parent's connection and plan stay. */
 TEST(plans_of_children)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(NULL, NULL);
     int64_t indices[] = {21, 22, 23};
-    begin_peer(c, NULL, NULL);
     EQUAL(announce(c, 1), 1);
     uint64_t owner = plan_word(4, 4);
-    int status = IN_CHILD({
+    IN_GOOD_CHILD({
         EQUAL(fetch(c, indices, 1, NULL), 1);
         stoc_close(c);
     });
-    EQUAL(status, 0);
     EQUAL(atomic_load(&peer.connections), 2);
     EQUAL(plans(), 1);
-    status = IN_CHILD({
+    IN_GOOD_CHILD({
         EQUAL(announce(c, 2), 1);
         EQUAL(fetch(c, indices + 1, 1, NULL), 1);
         stoc_close(c);
     });
-    EQUAL(status, 0);
     EQUAL(plans(), 2);
     EQUAL(plan_word(40, 8), 2);
     CHECK(plan_word(4, 4) != owner && plan_word(4, 4) != 0);
@@ -1672,10 +1650,9 @@ TEST(plans_of_children)
 /* Of several connections of a handle, one announces. When it ends, another one does. */
 TEST(one_connection_announces)
 {
-    stoc_cache *c = served();
+    stoc_cache *c = served_by(all_but_fifty, NULL);
     int64_t index = 2;
     pthread_t thread;
-    begin_peer(c, all_but_fifty, NULL);
     EQUAL(announce(c, 1), 1);
     REQUIRE(pthread_create(&thread, NULL, wait_for_ever, c) == 0);
     while (atomic_load(&peer.requests) == 0)

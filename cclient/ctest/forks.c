@@ -252,7 +252,7 @@ TEST(children_register_once)
 {
     stoc_cache *c = cache_for_forks();
     for (int round = 0; round < 10; round++) {
-        int status = IN_CHILD({
+        IN_GOOD_CHILD({
             pthread_t threads[8];
             for (int k = 0; k < 8; k++)
                 pthread_create(&threads[k], NULL, one_get, c);
@@ -267,7 +267,6 @@ TEST(children_register_once)
                                  EQUAL(third, 0));
             EQUAL(inner, 0);
         });
-        EQUAL(status, 0);
     }
     struct stoc_stats s = stats_of(c);
     EQUAL(s.clients_live, 1);
@@ -284,16 +283,14 @@ TEST(a_full_table_only_stops_sets)
     for (int k = 0; k < 15; k++)
         others[k] = join_fd(c);
     uint64_t hits = stats_of(c).hits;
-    int status = IN_CHILD({
+    IN_GOOD_CHILD({
         EQUAL(holds(c, 1, BYTES, 1), 1);
         EQUAL(put(c, 2, BYTES, 1, 0), STOC_ECLIENTS);
         EQUAL(holds(c, 1, BYTES, 1), 1);
     });
-    EQUAL(status, 0);
     EQUAL(stats_of(c).hits, hits);
     stoc_close(others[3]);
-    status = IN_CHILD(EQUAL(put(c, 2, BYTES, 1, 0), STOC_STORED));
-    EQUAL(status, 0);
+    IN_GOOD_CHILD(EQUAL(put(c, 2, BYTES, 1, 0), STOC_STORED));
     for (int k = 0; k < 15; k++)
         if (k != 3)
             stoc_close(others[k]);
@@ -307,8 +304,7 @@ TEST(read_only_children)
     stoc_cache *c = make("read-only", OPTIONS(.samples = N, .sample_bytes = BYTES)), *r;
     EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
     REQUIRE(stoc_open(path_in_scratch("read-only"), STOC_OPEN_READ_ONLY, NULL, &r, &e) == 0);
-    int status = IN_CHILD(EQUAL(holds(r, 1, BYTES, 1), 1); EQUAL(put(r, 2, BYTES, 1, 0), STOC_EREADONLY));
-    EQUAL(status, 0);
+    IN_GOOD_CHILD(EQUAL(holds(r, 1, BYTES, 1), 1); EQUAL(put(r, 2, BYTES, 1, 0), STOC_EREADONLY));
     EQUAL(stats_of(c).clients_live, 1);
     stoc_close(r);
     stoc_close(c);
@@ -460,7 +456,7 @@ TEST(forks_after_batches)
     enough = false;
     REQUIRE(pthread_create(&other, NULL, gather_on, c) == 0);
     for (int k = 0; k < 50; k++) {
-        int status = IN_CHILD({
+        IN_GOOD_CHILD({
             alarm(HANGS);
             enough = true;
             int64_t one[ROWS] = {0};
@@ -468,7 +464,6 @@ TEST(forks_after_batches)
             EQUAL(stoc_gather(c, one, ROWS, -1, batch, BYTES, NULL, THREADS_OF_A_CHILD), ROWS);
             EQUAL(stoc_gather(c, one, ROWS, -1, batch, BYTES, NULL, THREADS_OF_A_CHILD), ROWS);
         });
-        EQUAL(status, 0);
     }
     enough = true;
     pthread_join(other, NULL);

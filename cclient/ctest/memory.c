@@ -178,11 +178,10 @@ TEST(memory_that_is_held)
     EQUAL(put_large(other, 1, M, 0), STOC_STORED);
     EQUAL(put_large(c, 2, M, 0), STOC_STORED);
     EQUAL(load(drawn_word(c, record_of(c))), M);
-    int status = IN_CHILD({
+    IN_GOOD_CHILD({
         EQUAL(put_large(c, 3, M, 0), STOC_STORED); /* a child holds nothing */
         EQUAL(load(drawn_word(c, record_of(c))), 0);
     });
-    EQUAL(status, 0);
     EQUAL(stoc_hold(c, 0), 0);
     EQUAL(load(drawn_word(c, record_of(c))), 0);
     EQUAL(stoc_hold(other, UINT64_C(1) << 60), 0);
@@ -230,13 +229,12 @@ TEST(memory_is_promised_once)
     CHECK(code != 0);
     CHECK(n > 0 || memory_left() < third); /* unless other programs have taken it */
     if (n > 0) {
-        int status = IN_CHILD({
+        IN_GOOD_CHILD({
             struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = (third >> 20) * 5 / 2, .sample_bytes = M);
             struct stoc_error e = {0};
             stoc_cache *c;
             EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
         });
-        EQUAL(status, 0);
     }
     while (n > 0)
         stoc_close(made[--n]);
@@ -408,7 +406,7 @@ TEST(too_little_may_be_locked)
 {
     if (geteuid() != 0)
         SKIP("root is needed to become another user");
-    int status = IN_CHILD({
+    IN_GOOD_CHILD({
         struct rlimit little = {64 << 10, 64 << 10};
         struct stoc_options o = OPTIONS(.samples = 10, .sample_bytes = M);
         struct stoc_error e = {0};
@@ -418,7 +416,6 @@ TEST(too_little_may_be_locked)
         if (!strstr(e.message, "RLIMIT_MEMLOCK"))
             COMPLAIN("%s", e.message);
     });
-    EQUAL(status, 0);
 }
 
 /* ------------------------------------------------------------ a copy that lasts */

@@ -155,7 +155,7 @@ TEST(limits_of_the_process)
     struct stoc_error e;
     stoc_cache *c = NULL;
     stoc_close(make("limited", OPTIONS(.samples = 100, .sample_bytes = 100000)));
-    int status = IN_CHILD({
+    IN_GOOD_CHILD({
         struct rlimit files = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
         struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 100000);
         setrlimit(RLIMIT_FSIZE, &files);
@@ -167,16 +167,14 @@ TEST(limits_of_the_process)
         EQUAL(holds(c, 1, 100000, 1), 0);
         stoc_close(c);
     });
-    EQUAL(status, 0);
-    status = IN_CHILD({
+    IN_GOOD_CHILD({
         struct rlimit space = {.rlim_cur = 64 << 20, .rlim_max = 64 << 20};
         struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 10 << 20);
         setrlimit(RLIMIT_AS, &space);
         EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
         CHECK(e.os_error == ENOMEM);
     });
-    EQUAL(status, 0);
-    status = IN_CHILD({
+    IN_GOOD_CHILD({
         struct rlimit files;
         int highest = open("/dev/null", O_RDONLY);
         for (int free_numbers = 0; free_numbers < 5; free_numbers++) {
@@ -195,7 +193,6 @@ TEST(limits_of_the_process)
             close(next);
         }
     });
-    EQUAL(status, 0);
 }
 
 static volatile sig_atomic_t alarms;

@@ -1,4 +1,4 @@
-/* unit.c - parts of the library alone: checksum, copies, helpers, memory limits, names. The library
+/* unit.c - parts of the library alone: checksum, helpers, memory limits, names. The library
  * is compiled into this program. */
 #define STAY_MS 0 /* helpers end as soon as they have worked, so that some calls come while they end */
 #include "../stocached.c"
@@ -49,22 +49,6 @@ TEST(places)
                 EQUAL(count, want);
             }
     }
-}
-
-TEST(copies)
-{
-    enum { MOST = 3000 };
-    static unsigned char from[MOST + 200], to[MOST + 200];
-    fill(from, sizeof from, 1, 1);
-    for (size_t n = 0; n < MOST; n += n < 300 ? 1 : 53)
-        for (size_t a = 0; a < 70; a += 9)
-            for (size_t b = 0; b < 70; b += 7) {
-                memset(to, 0xee, sizeof to);
-                copy_ahead(to + b, from + a, n);
-                bool right = memcmp(to + b, from + a, n) == 0 && to[b + n] == 0xee && (b == 0 || to[b - 1] == 0xee);
-                if (!right)
-                    COMPLAIN("%zu bytes from %zu to %zu", n, a, b);
-            }
 }
 
 static _Atomic int worked;

@@ -78,6 +78,23 @@ static size_t extents_of(const struct stoc_image_pipeline *p, size_t bytes, size
     return *begin == 0 ? bytes : *begin + padded + (p->labelled ? ALIGN : 0);
 }
 
+/* The only file of a test. */
+static int64_t one_file(const struct file *f, int64_t label)
+{
+    no_files();
+    return (int64_t)add_file("a.jpg", f->bytes, f->size, label);
+}
+
+/* Makes a row of a sample: a code. */
+static int make_row(const struct stoc_image_pipeline *p, int64_t index, uint64_t seed, void *buffer, uint32_t row)
+{
+    const void *sample;
+    size_t bytes;
+    EQUAL(stoc_image_follow(worker, p), 0);
+    int code = stoc_image_load(worker, index, &sample, &bytes);
+    return code ? code : stoc_image_finish(worker, seed, sample, bytes, buffer, row);
+}
+
 static void decoded(const struct file *f, const struct stoc_image_decode *how, uint8_t *dst)
 {
     stoc_image_worker *w = stoc_image_worker_new();
@@ -88,9 +105,8 @@ static void decoded(const struct file *f, const struct stoc_image_decode *how, u
 /* A sample becomes a row that is the decoded picture, by every way. */
 TEST_IF(!FOR_RACES, from_file_to_row)
 {
-    no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
-    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, -77);
+    int64_t index = one_file(&f, -77);
     uint8_t expected[PICTURE], *buffer = malloc(64 * PICTURE + 64 * 8);
     decoded(&f, &(struct stoc_image_decode){.width = SIDE, .height = SIDE, .layout = STOC_IMAGE_HWC,
                                             .fit = STOC_IMAGE_CROP}, expected);
@@ -118,9 +134,8 @@ TEST_IF(!FOR_RACES, from_file_to_row)
 /* Without a width, the picture has the size of its file, or a short side. */
 TEST_IF(!FOR_RACES, pictures_of_any_size)
 {
-    no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
-    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    int64_t index = one_file(&f, 1);
     for (uint32_t side = 0; side <= 20; side += 20)
         for (int encoded = 0; encoded < 2; encoded++) {
             struct stoc_image_pipeline p = extents(encoded);
@@ -152,19 +167,13 @@ TEST_IF(!FOR_RACES, pictures_of_any_size)
 TEST_IF(!FOR_RACES, results_that_are_too_large)
 {
     for (int turn = 0; turn < 4; turn++) {
-        no_files();
         struct file f = turn % 2 ? make_file(10, 1000, BASELINE, 1, 1) : make_file(2, 600, BASELINE, 1, 1);
-        int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+        int64_t index = one_file(&f, 1);
         struct stoc_image_pipeline p = extents(turn / 2);
         p.decode = (struct stoc_image_decode){.layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP, .short_side = 256,
                                               .max_pixels = turn % 2 ? 256 * 25600 - 1 : 0};
-        const void *sample;
-        size_t bytes;
         uint8_t row[8];
-        EQUAL(stoc_image_follow(worker, &p), 0);
-        int code = stoc_image_load(worker, index, &sample, &bytes);
-        EQUAL(turn / 2 ? code ? code : stoc_image_finish(worker, 1, sample, bytes, row, 0) : code,
-              STOC_IMAGE_ETOOLARGE);
+        EQUAL(make_row(&p, index, 1, row, 0), STOC_IMAGE_ETOOLARGE);
         CHECK(strstr(stoc_image_message(worker), "with short_side=256 is 256 x"));
         free(f.bytes);
     }
@@ -179,9 +188,8 @@ TEST_IF(!FOR_RACES, steps_that_make_large_pictures)
         {.kind = STOC_IMAGE_CENTER_CROP, .height = 60000, .width = 60000},
         {.kind = STOC_IMAGE_RANDOM_RESIZED_CROP, .height = 60000, .width = 60000, .numbers = {0.5, 1, 0.75, 1.33}},
         {.kind = STOC_IMAGE_RANDOM_CROP, .height = 60000, .width = 60000, .integers = {0, 0, 0, 0, 1}}};
-    no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
-    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    int64_t index = one_file(&f, 1);
     for (size_t turn = 0; turn < 6 * sizeof large / sizeof *large; turn++) {
         const struct stoc_image_step flip = {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {1}};
         struct stoc_image_step steps[] = {large[turn / 6], flip, {.kind = STOC_IMAGE_CENTER_CROP, .height = SIDE, .width = SIDE}};
@@ -194,14 +202,10 @@ TEST_IF(!FOR_RACES, steps_that_make_large_pictures)
         if (before || turn % 3 == 1) /* one pass, which keeps no whole picture */
             steps[1] = steps[2];
         p.before_count = before ? 2 : 0;
-        const void *sample;
-        size_t bytes;
         uint8_t row[PICTURE + 8];
         struct rusage used, after;
-        EQUAL(stoc_image_follow(worker, &p), 0);
         getrusage(RUSAGE_SELF, &used);
-        int code = stoc_image_load(worker, index, &sample, &bytes);
-        EQUAL(code ? code : stoc_image_finish(worker, 1, sample, bytes, row, 0), STOC_IMAGE_ETOOLARGE);
+        EQUAL(make_row(&p, index, 1, row, 0), STOC_IMAGE_ETOOLARGE);
         getrusage(RUSAGE_SELF, &after);
         CHECK(strstr(stoc_image_message(worker), "the picture of a step is"));
         CHECK(after.ru_maxrss - used.ru_maxrss < 64 << 10); /* KiB; a sanitizer keeps what was freed */
@@ -212,9 +216,8 @@ TEST_IF(!FOR_RACES, steps_that_make_large_pictures)
 /* max_pixels is the most that a step may make, of a file. Pictures of a cache have the default. */
 TEST_IF(!FOR_RACES, steps_at_the_limit)
 {
-    no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
-    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    int64_t index = one_file(&f, 1);
     for (uint64_t turn = 0; turn < 4; turn++) {
         struct stoc_image_step steps[] = {{.kind = STOC_IMAGE_RESIZE, .height = 2 * HEIGHT, .width = 2 * WIDTH},
                                           {.kind = STOC_IMAGE_CENTER_CROP, .height = SIDE, .width = SIDE}};
@@ -246,10 +249,9 @@ TEST_IF(!FOR_RACES, boxes_are_those_of_the_whole)
     uint8_t *rows[2] = {malloc(ROW + 8), malloc(ROW + 8)};
     uint64_t pixels[2] = {0}; /* of baseline files; progressive ones are decoded as a whole */
     for (int turn = 0; turn < 300; turn++) {
-        no_files();
         struct file f = make_file(100 + (int)below(200), 100 + (int)below(200), turn % 2 ? PROGRESSIVE : BASELINE,
                                   sampling[turn % 3][0], sampling[turn % 3][1]);
-        int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, turn);
+        int64_t index = one_file(&f, turn);
         struct stoc_image_step steps[] = {
             {.kind = turn % 5 == 4 ? STOC_IMAGE_RANDOM_CROP : STOC_IMAGE_RANDOM_RESIZED_CROP, .height = SIDE,
              .width = SIDE, .filter = below(2), .numbers = {0.08, 1, 0.75, 1.33}, .integers = {turn % 2 * 4, 3}},
@@ -270,12 +272,8 @@ TEST_IF(!FOR_RACES, boxes_are_those_of_the_whole)
             p.row_label_at = ROW;
             p.steps = steps;
             p.step_count = 3;
-            const void *sample;
-            size_t bytes;
             pixels_read = 0;
-            EQUAL(stoc_image_follow(worker, &p), 0);
-            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
-            EQUAL(stoc_image_finish(worker, (uint64_t)turn, sample, bytes, rows[encoded], 0), 0);
+            EQUAL(make_row(&p, index, (uint64_t)turn, rows[encoded], 0), 0);
             pixels[encoded] += turn % 2 ? 0 : pixels_read;
         }
         EQUAL(memcmp(rows[0], rows[1], ROW + 8), 0);
@@ -326,9 +324,8 @@ TEST_IF(!FOR_RACES, steps_before_the_cache)
     uint8_t *rows[2] = {malloc(ROW + 8), malloc(ROW + 8)};
     int others = 0;
     for (int turn = 0; turn < 200; turn++) {
-        no_files();
         struct file f = make_file(20 + (int)below(100), 20 + (int)below(100), turn % 2 ? PROGRESSIVE : BASELINE, 2, 2);
-        int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, turn);
+        int64_t index = one_file(&f, turn);
         struct stoc_image_step steps[] = {
             {.kind = STOC_IMAGE_RESIZE, .height = 20 + below(30), .integers = {turn % 3 ? 60 : 0}, .filter = below(2)},
             {.kind = STOC_IMAGE_CENTER_CROP, .height = 10 + below(40), .width = 10 + below(40)},
@@ -633,9 +630,8 @@ static uint32_t random_steps(struct stoc_image_step *steps, struct stoc_image_pi
  * written after the row. */
 TEST_IF(!FOR_RACES, nothing_outside_is_touched)
 {
-    no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
-    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    int64_t index = one_file(&f, 1);
     static const size_t items[] = {1, 4, 2, 2};
     int done = 0, back = 0;
     for (int turn = 0; turn < 6000; turn++) {
