@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/stocached/stocached/policy"
@@ -18,7 +19,7 @@ type Config struct {
 	// with one. (At which slots these look depends on a cache's uuid, but of one slot.)
 	Policy   policy.Kind
 	Next     [maxSamples]uint64 // with planned: in how many reads a sample is read; all 0: no client knows plans
-	Chains   bool               // with Variable and Evicts: slots, of which a sample takes as many as it has units
+	Chains   bool               // also Variable and Evicts: slots, of which a sample takes as many as it has units
 	Samples  uint8              // at most 3
 	Places   uint8              // at most 4
 	Records  uint8              // at most 3
@@ -32,6 +33,22 @@ type Config struct {
 	Wrap     bool               // generations have one bit
 	TSO      bool               // stores that are not read-modify-writes wait in a buffer of 2 for each thread
 	Broken   Mutation           // the zero value is the protocol as documented
+}
+
+// complete fills in what most configurations have: one sample and one place, two records, and one claim entry, or two with
+// chains.
+func complete(all []Config) []Config {
+	for k := range all {
+		c := &all[k]
+		c.Variable, c.Evicts = c.Variable || c.Chains, c.Evicts || c.Chains || c.Policy != policy.None
+		entries := uint8(1)
+		if c.Chains {
+			entries = 2
+		}
+		c.Samples, c.Places, c.Records, c.Entries = cmp.Or(c.Samples, 1), cmp.Or(c.Places, 1), cmp.Or(c.Records, 2),
+			cmp.Or(c.Entries, entries)
+	}
+	return all
 }
 
 // Client is a process with a program for each thread. It holds the record of its position from the
