@@ -133,9 +133,7 @@ static void read_picture(stoc_image_worker *w, const struct stoc_image_picture *
 int stoc_image_augment(stoc_image_worker *w, const struct stoc_image_picture *p, const struct stoc_image_augment *a,
                        void *dst, size_t dst_bytes)
 {
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!a || !dst)
+    if (!w || !a || !dst)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
     struct inside in;
     int code = check_picture(w, p);

@@ -42,9 +42,7 @@ static const struct format *format_of(stoc_image_worker *w, const uint8_t *file,
 
 int stoc_image_read_info(stoc_image_worker *w, const void *file, size_t bytes, struct stoc_image_info *info)
 {
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!file || !info)
+    if (!w || !file || !info)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
     int code = STOC_IMAGE_OK;
     const struct format *format = format_of(w, file, bytes, &code);
@@ -70,9 +68,7 @@ int decode_window(stoc_image_worker *w, const void *file, size_t bytes, const st
 int stoc_image_decode(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
                       uint8_t *dst, size_t dst_bytes)
 {
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!file || !how || !dst)
+    if (!w || !file || !how || !dst)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
     int code = check_decode(w, how);
     if (code)

@@ -70,7 +70,7 @@ struct stoc_image_worker {
     char message[256];
 };
 
-/* memory.c: memory that grows, and messages. */
+/* memory.c: memory that grows, and messages, of a worker that may be NULL. */
 bool reserve(struct buffer *b, size_t bytes);
 bool extend(struct buffer *b, size_t kept, size_t bytes); /* keeps the first bytes */
 void release(struct buffer *b);

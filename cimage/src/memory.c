@@ -44,7 +44,8 @@ int fail(stoc_image_worker *w, int code, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    vsnprintf(w->message, sizeof w->message, format, values);
+    if (w)
+        vsnprintf(w->message, sizeof w->message, format, values);
     va_end(values);
     return code;
 }

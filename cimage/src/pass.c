@@ -68,9 +68,7 @@ int last_pass(stoc_image_worker *w, uint32_t steps, struct pass *pass, uint8_t *
 int stoc_image_augment_file(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
                             const struct stoc_image_augment *then, void *dst, size_t dst_bytes)
 {
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!file || !how || !then)
+    if (!w || !file || !how || !then)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
     struct pass pass = {.how = *then};
     int code = first_of_file(w, file, bytes, how, &pass);

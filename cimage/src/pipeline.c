@@ -25,9 +25,7 @@ static size_t extents_of(const struct stoc_image_pipeline *p, size_t bytes)
 
 int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
 {
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!p || p->struct_bytes != sizeof *p)
+    if (!w || !p || p->struct_bytes != sizeof *p)
         return fail(w, STOC_IMAGE_EINVAL, "pipeline is NULL, or of another version");
     if (p->samples && (!p->paths || !p->path_at || !p->places))
         return fail(w, STOC_IMAGE_EINVAL, "paths, path_at or places is NULL");
@@ -131,9 +129,7 @@ static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
 int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes)
 {
     stoc_image_worker *w = worker;
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!w->pipeline || !sample || !bytes || index < 0 || (uint64_t)index >= w->pipeline->samples)
+    if (!w || !w->pipeline || !sample || !bytes || index < 0 || (uint64_t)index >= w->pipeline->samples)
         return fail(w, STOC_IMAGE_EINVAL, "no pipeline, an argument is NULL, or there is no sample %ld", index);
     int code = w->pipeline->encoded ? load_encoded(w, (uint64_t)index, bytes) : load_decoded(w, (uint64_t)index, bytes);
     *sample = w->sample.bytes;
@@ -202,9 +198,7 @@ static int first_pass(stoc_image_worker *w, const struct parts *parts, struct pa
 int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row)
 {
     stoc_image_worker *w = worker;
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    const struct stoc_image_pipeline *p = w->pipeline;
+    const struct stoc_image_pipeline *p = w ? w->pipeline : NULL;
     if (!p || !sample || !buffer)
         return fail(w, STOC_IMAGE_EINVAL, "no pipeline, or an argument is NULL");
     struct parts parts;

@@ -401,9 +401,7 @@ int stoc_image_plan(stoc_image_worker *w, const struct stoc_image_request *q, st
                     uint32_t *count)
 {
     enum { MOST_SIDE = 1 << 30, MOST_STEPS = 1000000 };
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!q || !passes || !count)
+    if (!w || !q || !passes || !count)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
     if (q->width < 1 || q->width > MOST_SIDE || q->height < 1 || q->height > MOST_SIDE ||
         (q->channels != 1 && q->channels != CHANNELS) || q->layout > STOC_IMAGE_HWC || q->dtype > STOC_IMAGE_BFLOAT16 ||

@@ -111,9 +111,7 @@ int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how)
 int stoc_image_target(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
                       struct stoc_image_target *target)
 {
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!how || !target)
+    if (!w || !how || !target)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
     struct stoc_image_decode own = *how;
     int code = own.width || own.height ? STOC_IMAGE_OK : whole_of(w, width, height, &own);

@@ -274,8 +274,8 @@ static void drop_descriptor(struct link *l)
     pthread_mutex_unlock(&handles_lock);
 }
 
-/* Makes an unconnected link. NULL: no memory. */
-static struct link *new_link(struct stoc_error *error)
+/* Adds an unconnected link to a list. NULL: no memory. */
+static struct link *new_link(struct link **list, struct stoc_error *error)
 {
     struct link *l = calloc(1, sizeof *l);
     if (!l) {
@@ -284,6 +284,10 @@ static struct link *new_link(struct stoc_error *error)
     }
     l->fd = l->descriptor = -1;
     l->busy = true;
+    pthread_mutex_lock(&handles_lock);
+    l->next = *list;
+    *list = l;
+    pthread_mutex_unlock(&handles_lock);
     return l;
 }
 
@@ -376,16 +380,13 @@ static int introduce(struct link *l, const char *name, unsigned kind, unsigned c
     int code = send_all(l, frames, (size_t)(at + FRAME_BYTES + length - frames), p);
     if (code == BROKEN)
         code = 0; /* the server may have sent a reason before it closed: DENIED */
-    static const struct {
-        enum frame_type type;
-        uint32_t length;
-    } answers[] = {{FRAME_WELCOME, 24}, {FRAME_ATTACHED, 24}};
+    static const enum frame_type answers[] = {FRAME_WELCOME, FRAME_ATTACHED};
     for (size_t k = 0; code == 0 && k < 2; k++) {
         if ((code = receive_frame(l, &f, true, p)) < 0)
             return code;
         if (f.type == FRAME_ERROR)
             return receive_error(l, &f, p);
-        if (f.type != answers[k].type || f.length != answers[k].length || f.request != k + 1)
+        if (f.type != answers[k] || f.length != sizeof body || f.request != k + 1)
             return garbled(p->error, "a frame of type %d, %u bytes, request %lu, in answer to HELLO and ATTACH",
                            (int)f.type, f.length, f.request);
         if ((code = receive_all(l, body, sizeof body, true, p)) < 0)
@@ -484,14 +485,8 @@ INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
     if (l)
         l->busy = true;
     pthread_mutex_unlock(&handles_lock);
-    if (!l) {
-        if (!(l = new_link(p->error)))
-            return STOC_EMEMORY;
-        pthread_mutex_lock(&handles_lock);
-        l->next = c->links;
-        c->links = l;
-        pthread_mutex_unlock(&handles_lock);
-    }
+    if (!l && !(l = new_link(&c->links, p->error)))
+        return STOC_EMEMORY;
     if (l->fd < 0) {
         unsigned char uuid[16];
         int code = connect_link(l, c->sockets_dir, c->served, c->kind, uuid, p);
@@ -530,13 +525,9 @@ int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, const s
     if (sockets_dir && strlen(sockets_dir) >= sizeof((*out)->sockets_dir))
         return fail(error, STOC_EINVAL, 0, "sockets_dir: its path has %zu bytes, more than %zu", strlen(sockets_dir),
                     sizeof((*out)->sockets_dir) - 1);
-    struct link *l = new_link(error);
+    struct link *l = new_link(&dialling, error);
     if (!l)
         return STOC_EMEMORY;
-    pthread_mutex_lock(&handles_lock);
-    l->next = dialling;
-    dialling = l;
-    pthread_mutex_unlock(&handles_lock);
     struct deadline p = deadline_of_options(options, error);
     code = connect_link(l, sockets_dir, name, flags & STOC_OPEN_KIND_PYTHON ? STOC_KIND_PYTHON : STOC_KIND_C, uuid, &p);
     if (code == 0) {

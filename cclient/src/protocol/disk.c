@@ -68,12 +68,6 @@ static void disk_not_tried(struct disk *d)
         atomic_store(&d->out_until, 1);
 }
 
-/* Reads of the file: a number of bytes, fewer at its end, or -1 with errno. */
-static int64_t disk_read(const stoc_cache *c, void *data, size_t length, uint64_t offset)
-{
-    return pread_all(c->disk->fd, data, length, offset);
-}
-
 /* Whether the handle is a client of the file. A forked child becomes one here. */
 static bool uses(stoc_cache *c)
 {
@@ -170,7 +164,7 @@ static int read_region(const stoc_cache *c, unsigned char *to, uint64_t length, 
 {
     for (uint64_t at = 0, n; at < length; at += n) {
         n = MIN(length - at, INDEX_STEP);
-        int64_t got = disk_read(c, to + at, n, offset + at);
+        int64_t got = pread_all(c->disk->fd, to + at, n, offset + at);
         if (got < 0)
             return fail_system(error, "read the index of", c->path);
         memset(to + at + got, 0, n - (uint64_t)got); /* the file was truncated */
@@ -262,7 +256,7 @@ INTERNAL bool disk_crc(const stoc_cache *c, uint64_t offset, uint64_t length, ui
     *crc = 0;
     for (uint64_t at = 0, n; at < length; at += n) {
         n = MIN(length - at, sizeof part);
-        int64_t got = disk_read(c, part, n, c->payload_offset + offset + at);
+        int64_t got = pread_all(c->disk->fd, part, n, c->payload_offset + offset + at);
         if (got < 0)
             return false;
         memset(part + got, 0, n - (uint64_t)got); /* a hole at the end of the file */
@@ -283,7 +277,7 @@ static int copy_from_disk(stoc_cache *c, uint64_t i, void *dst, uint64_t capacit
         }
         bool placed = locate(c, w, meta, &offset, length), fits = *length <= capacity;
         uint32_t crc = crc_of(c, i, meta);
-        int64_t got = placed && fits ? disk_read(c, dst, *length, c->payload_offset + offset) : 0;
+        int64_t got = placed && fits ? pread_all(c->disk->fd, dst, *length, c->payload_offset + offset) : 0;
         if (got < 0) {
             disk_failed(c);
             return STOC_MISS;
@@ -370,7 +364,7 @@ INTERNAL int disk_join(stoc_cache *c, struct stoc_error *error)
     int code = open_file_locks(c, error);
     if (code < 0)
         return code;
-    int64_t n = disk_read(c, session, sizeof session, STOC_DISK_SESSION);
+    int64_t n = pread_all(c->disk->fd, session, sizeof session, STOC_DISK_SESSION);
     if (n < 0)
         code = fail_system(error, "read the session of", c->path);
     else if (lock_byte(atomic_load(&d->lock_fd), F_RDLCK, FILE_LOCK) == 1 && n == (int64_t)sizeof session &&

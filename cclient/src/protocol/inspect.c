@@ -250,9 +250,21 @@ int stoc_changes(const stoc_cache *c, uint64_t *clears, uint64_t *stored)
 /* Everything but struct_bytes: 0, or ESYSTEM. */
 static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
 {
-    uint64_t sum[STOC_COUNTER_COUNT];
-    for (unsigned k = 0; k < STOC_COUNTER_COUNT; k++)
-        sum[k] = counted(c, k);
+    stats->evicted = counted(c, STOC_COUNTER_EVICTED);
+    stats->hits = counted(c, STOC_COUNTER_HITS);
+    stats->misses = counted(c, STOC_COUNTER_MISSES);
+    stats->stored = counted(c, STOC_COUNTER_STORED);
+    stats->exists = counted(c, STOC_COUNTER_EXISTS);
+    stats->busy = counted(c, STOC_COUNTER_BUSY);
+    stats->full = counted(c, STOC_COUNTER_FULL);
+    stats->out = counted(c, STOC_COUNTER_OUT);
+    stats->stored_bytes = counted(c, STOC_COUNTER_STORED_BYTES);
+    stats->recovered = counted(c, STOC_COUNTER_RECOVERED);
+    stats->aborted = counted(c, STOC_COUNTER_ABORTED);
+    stats->lost = counted(c, STOC_COUNTER_LOST);
+    stats->retried = counted(c, STOC_COUNTER_RETRIED);
+    stats->corrupt = counted(c, STOC_COUNTER_CORRUPT);
+    stats->passed = counted(c, STOC_COUNTER_PASSED);
     for (uint32_t record = 0, high = records_used(c); record < high; record++) {
         if (record_alive(c, record))
             stats->clients_live++;
@@ -282,21 +294,6 @@ static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
         return STOC_ESYSTEM;
     stats->allocated_bytes = (uint64_t)st.st_blocks * 512;
     stats->clears = phase_epoch(load(phase_word(c)));
-    stats->evicted = sum[STOC_COUNTER_EVICTED];
-    stats->hits = sum[STOC_COUNTER_HITS];
-    stats->misses = sum[STOC_COUNTER_MISSES];
-    stats->stored = sum[STOC_COUNTER_STORED];
-    stats->exists = sum[STOC_COUNTER_EXISTS];
-    stats->busy = sum[STOC_COUNTER_BUSY];
-    stats->full = sum[STOC_COUNTER_FULL];
-    stats->out = sum[STOC_COUNTER_OUT];
-    stats->stored_bytes = sum[STOC_COUNTER_STORED_BYTES];
-    stats->recovered = sum[STOC_COUNTER_RECOVERED];
-    stats->aborted = sum[STOC_COUNTER_ABORTED];
-    stats->lost = sum[STOC_COUNTER_LOST];
-    stats->retried = sum[STOC_COUNTER_RETRIED];
-    stats->corrupt = sum[STOC_COUNTER_CORRUPT];
-    stats->passed = sum[STOC_COUNTER_PASSED];
     stats->replaced = replaced_of(c, stats->hits + stats->misses, stats->evicted);
     return 0;
 }

@@ -311,6 +311,16 @@ INTERNAL void drop_sample(stoc_cache *c, uint64_t i)
         abort_claim(&k, 0);
 }
 
+/* Counts EXISTS, BUSY, FULL or OUT. Returns the result. */
+static int count_result(stoc_cache *c, int result)
+{
+    static const enum stoc_counter counters[] = {[STOC_EXISTS] = STOC_COUNTER_EXISTS, [STOC_BUSY] = STOC_COUNTER_BUSY,
+                                                 [STOC_FULL] = STOC_COUNTER_FULL, [STOC_OUT] = STOC_COUNTER_OUT};
+    if (result > STOC_STORED)
+        count(c, counters[result], 1);
+    return result;
+}
+
 /* Calls begin, repeats it while BUSY if the caller waits, and counts the result. */
 static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned flags, uint64_t nanoseconds,
                          struct stoc_claim *k)
@@ -324,15 +334,7 @@ static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned fl
             result = begin(c, i, length, flags & STOC_OVERWRITE, nanoseconds, k);
         } while (result == STOC_BUSY && now_ns() < deadline);
     }
-    if (result == STOC_EXISTS)
-        count(c, STOC_COUNTER_EXISTS, 1);
-    else if (result == STOC_BUSY)
-        count(c, STOC_COUNTER_BUSY, 1);
-    else if (result == STOC_FULL)
-        count(c, STOC_COUNTER_FULL, 1);
-    else if (result == STOC_OUT)
-        count(c, STOC_COUNTER_OUT, 1);
-    return result;
+    return count_result(c, result);
 }
 
 /* Checks the arguments of a set, and adds up its bytes. */
@@ -367,11 +369,8 @@ static int set_in_epoch(stoc_cache *c, int64_t index, const struct iovec *parts,
         return abort_claim(&k, STOC_OUT);
     for (int part = 0; part < count_of_parts; at += parts[part++].iov_len) {
         result = write_bytes(&k, at, parts[part].iov_base, parts[part].iov_len, &crc);
-        if (result != STOC_STORED) {
-            if (result == STOC_FULL)
-                count(c, STOC_COUNTER_FULL, 1);
-            return result;
-        }
+        if (result != STOC_STORED)
+            return count_result(c, result);
     }
     STOC_FAULT("write.done");
     return publish(&k, crc);
@@ -412,20 +411,15 @@ int stoc_set_later(stoc_cache *c, int64_t index, const struct iovec *parts, int 
         return result;
     if (!c->disk)
         return invalid(EOPNOTSUPP);
-    enum stoc_counter which = STOC_COUNTER_FULL;
-    bool ready = state_of(load(index_word(c, (uint64_t)index))) == READY;
-    if (ready)
-        result = STOC_EXISTS, which = STOC_COUNTER_EXISTS;
+    if (state_of(load(index_word(c, (uint64_t)index))) == READY)
+        result = STOC_EXISTS;
     else if (is_left_out(c, (uint64_t)index))
-        result = STOC_OUT, which = STOC_COUNTER_OUT;
+        result = STOC_OUT;
     else if (!disk_may_accept(c) || (!c->evicts && c->space->full(c, length)))
         result = STOC_FULL;
-    else if (put_in_queue(&c->disk->queue, index, phase_epoch(load(phase_word(c))), parts, count_of_parts, length))
-        return STOC_STORED;
-    else
-        result = STOC_BUSY, which = STOC_COUNTER_BUSY;
-    count(c, which, 1);
-    return result;
+    else if (!put_in_queue(&c->disk->queue, index, phase_epoch(load(phase_word(c))), parts, count_of_parts, length))
+        result = STOC_BUSY;
+    return count_result(c, result);
 }
 
 int stoc_flush(stoc_cache *c, unsigned timeout_ms)
@@ -450,11 +444,8 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
     /* Allocate now, so that bytes never written are no hole: they are 0, or what the place held before. */
     for (uint64_t at = 0, offset, run; at < length && !c->disk; at += run) {
         run = run_of(k, at, length - at, &offset);
-        if (allocate(c->fd, c->payload_offset + offset, run, NULL, NULL) != 0) {
-            if ((result = write_failed(k)) == STOC_FULL)
-                count(c, STOC_COUNTER_FULL, 1);
-            return result;
-        }
+        if (allocate(c->fd, c->payload_offset + offset, run, NULL, NULL) != 0)
+            return count_result(c, write_failed(k));
     }
     settle_claim(k);
     return STOC_STORED;
