@@ -168,6 +168,25 @@ __attribute__((unused)) static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Starts threads that all run this. */
+__attribute__((unused)) static void start_threads(pthread_t *threads, int n, void *(*run)(void *), void *context)
+{
+    for (int k = 0; k < n; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, run, context) == 0);
+}
+
+/* Waits for the end of threads. Returns the sum of their numbers. */
+__attribute__((unused)) static intptr_t join_threads(const pthread_t *threads, int n)
+{
+    intptr_t sum = 0;
+    for (int k = 0; k < n; k++) {
+        void *number = NULL;
+        pthread_join(threads[k], &number);
+        sum += (intptr_t)number;
+    }
+    return sum;
+}
+
 /* CRC-32C, byte by byte, from a table that is computed bit by bit. The tables and instructions of the library must agree
  * with it. */
 __attribute__((unused)) static uint32_t crc32c(const unsigned char *p, size_t n)

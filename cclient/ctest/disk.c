@@ -140,7 +140,7 @@ static int count_hits(stoc_cache *c, bool variable)
     for (int64_t i = 0; i < SAMPLES; i++) {
         int found = has(c, i, variable);
         if (found < 0)
-            COMPLAIN("sample %lld has wrong bytes", (long long)i);
+            COMPLAIN("sample %ld has wrong bytes", i);
         hits += found == 1;
     }
     return hits;
@@ -159,7 +159,7 @@ static int controls(bool remove_them)
             closedir(d);
         return 0;
     }
-    snprintf(begin, sizeof begin, "%llu-%llu-", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    snprintf(begin, sizeof begin, "%lu-%lu-", st.st_dev, st.st_ino);
     for (struct dirent *e; (e = readdir(d));)
         if (strncmp(e->d_name, begin, strlen(begin)) == 0) {
             n++;
@@ -514,7 +514,7 @@ static void store_all(void *argument)
             int64_t i = (k * 11 + job->number * 5) % SAMPLES;
             int found = has(c, i, job->variable);
             if (found < 0)
-                COMPLAIN("sample %lld has wrong bytes", (long long)i);
+                COMPLAIN("sample %ld has wrong bytes", i);
             if (found == 0 && job->later)
                 put_later(c, i, job->variable);
             else if (found == 0 && put_one(c, i, job->variable) == STOC_STORED)
@@ -532,7 +532,7 @@ static void check_after_kill(const char *when, struct stoc_options options, bool
     int hits = count_hits(c, variable);
     for (int64_t i = 0; i < SAMPLES && !evicts; i++)
         if (disk->stored[i] && has(c, i, variable) != 1)
-            COMPLAIN("%s: sample %lld is lost", when, (long long)i);
+            COMPLAIN("%s: sample %ld is lost", when, i);
     struct stoc_stats stats = stats_of(c);
     EQUAL(stats.corrupt, 0);
     EQUAL(stats.ready, hits);
@@ -559,10 +559,8 @@ TEST(threads_of_a_handle)
 {
     pthread_t threads[4];
     stoc_cache *c = new_disk(SMALL(STOC_POLICY_LRU));
-    for (int k = 0; k < 4; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, store_in_thread, c) == 0);
-    for (int k = 0; k < 4; k++)
-        pthread_join(threads[k], NULL);
+    start_threads(threads, 4, store_in_thread, c);
+    join_threads(threads, 4);
     struct stoc_stats stats = stats_of(c);
     EQUAL(stats.lost, 0);
     EQUAL(count_hits(c, false), 30);
@@ -719,15 +717,13 @@ TEST(puts_in_threads)
 {
     pthread_t threads[3];
     stoc_cache *c = new_disk(SMALL(STOC_POLICY_LRU));
-    for (int k = 0; k < 3; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, put_in_thread, c) == 0);
+    start_threads(threads, 3, put_in_thread, c);
     for (int k = 0; k < 10; k++) {
         if (!FOR_RACES)
             EQUAL(ended(child(does_nothing, c)), 0);
         stoc_clear(c, 10000);
     }
-    for (int k = 0; k < 3; k++)
-        pthread_join(threads[k], NULL);
+    join_threads(threads, 3);
     for (int64_t i = 0; i < SAMPLES; i++)
         put_later(c, i, false);
     EQUAL(stoc_flush(c, 60000), 0);
@@ -892,8 +888,7 @@ TEST_IF(FOR_MEMORY, power_losses)
                 copy_file(path, durable);
             }
         }
-        printf("  kind %d: %d hits after losses of power, %llu torn samples were noticed\n", kind, served,
-               (unsigned long long)torn);
+        printf("  kind %d: %d hits after losses of power, %lu torn samples were noticed\n", kind, served, torn);
         CHECK(served > (evicts ? 0 : 100) && torn > 0);
         unlink(durable);
         end_file();

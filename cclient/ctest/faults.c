@@ -374,10 +374,8 @@ TEST(threads_allocate_when_they_die)
             int status = IN_CHILD({
                 pthread_t threads[6];
                 setenv("STOCACHED_FAULT", order, 1);
-                for (int k = 0; k < 6; k++)
-                    pthread_create(&threads[k], NULL, set_one, c);
-                for (int k = 0; k < 6; k++)
-                    pthread_join(threads[k], NULL);
+                start_threads(threads, 6, set_one, c);
+                join_threads(threads, 6);
             });
             CHECK(WIFSIGNALED(status));
             stoc_recover(c);

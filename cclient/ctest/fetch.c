@@ -613,7 +613,7 @@ TEST(garbled)
         struct stoc_fetch_options o = WITHIN(10000);
         int64_t code = fetch(c, indices, 2, &o);
         if (code != STOC_EREMOTE || error.code != STOC_EREMOTE || !error.message[0] || o.failures)
-            COMPLAIN("lie %d: %lld, \"%s\"", lie, (long long)code, error.message);
+            COMPLAIN("lie %d: %ld, \"%s\"", lie, code, error.message);
         for (size_t k = 0; k < 2; k++)
             CHECK(hit[k] == 0 || row_is(k, indices[k]));
         EQUAL(fetch(c, indices, 2, &o), 2); /* on a new connection */
@@ -787,10 +787,8 @@ TEST(connections_of_a_server_that_ended)
         stoc_cache *c = served_by(end_together, NULL);
         pthread_t threads[ENDING];
         int64_t indices[] = {40, 41};
-        for (int k = 0; k < ENDING; k++)
-            REQUIRE(pthread_create(&threads[k], NULL, fetch_one, c) == 0);
-        for (int k = 0; k < ENDING; k++)
-            pthread_join(threads[k], NULL);
+        start_threads(threads, ENDING, fetch_one, c);
+        join_threads(threads, ENDING);
         EQUAL(atomic_load(&peer.connections), ENDING);
         while (atomic_load(&peer.ended) < ENDING)
             usleep(1000);
@@ -1273,10 +1271,8 @@ TEST(many_threads)
 {
     stoc_cache *c = served_by(NULL, NULL);
     pthread_t threads[8];
-    for (int k = 0; k < 8; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, fetch_shuffled, c) == 0);
-    for (int k = 0; k < 8; k++)
-        pthread_join(threads[k], NULL);
+    start_threads(threads, 8, fetch_shuffled, c);
+    join_threads(threads, 8);
     CHECK(atomic_load(&peer.connections) >= 1 && atomic_load(&peer.connections) <= 8);
     end_peer(c);
 }
@@ -1470,8 +1466,7 @@ TEST(announced)
                   {64, 8, 3}, {72, 8, SAMPLES}, {80, 8, 3}, {88, 4, 16}, {92, 4, 0}};
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
         if (plan_word(fields[k].at, fields[k].width) != fields[k].want)
-            COMPLAIN("the plan has %llu at %zu", (unsigned long long)plan_word(fields[k].at, fields[k].width),
-                     fields[k].at);
+            COMPLAIN("the plan has %lu at %zu", plan_word(fields[k].at, fields[k].width), fields[k].at);
     EQUAL(fetch(c, indices, 3, NULL), 3);
     EQUAL(announce(c, 5), 1); /* another plan, on the same connection */
     EQUAL(plan_word(40, 8), 5);
@@ -1833,8 +1828,7 @@ static void try_spoilt(size_t s, int how, size_t at, uint32_t value, bool unsure
         usleep(100); /* the peer may still store a sample */
     EQUAL(stoc_clear(peer.cache, 60000), STOC_STORED);
     if (failures > before)
-        COMPLAIN("%s: way %d, place %zu, value %u: %lld, \"%s\"", sweeps[s].name, how, at, value, (long long)code,
-                 error.message);
+        COMPLAIN("%s: way %d, place %zu, value %u: %ld, \"%s\"", sweeps[s].name, how, at, value, code, error.message);
 }
 
 /* All values of a byte, or two of about ten. */

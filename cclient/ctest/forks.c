@@ -48,8 +48,7 @@ TEST(forks_while_threads_set)
     stoc_cache *c = cache_for_forks();
     pthread_t threads[3];
     stop = false;
-    for (int k = 0; k < 3; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, set_for_ever, c) == 0);
+    start_threads(threads, 3, set_for_ever, c);
     for (int k = 0; k < 60; k++) {
         pid_t child = fork();
         if (child == 0) {
@@ -69,8 +68,7 @@ TEST(forks_while_threads_set)
         wait_for(child, k % 3 == 0);
     }
     stop = true;
-    for (int k = 0; k < 3; k++)
-        pthread_join(threads[k], NULL);
+    join_threads(threads, 3);
     CHECK(atomic_load(&sets) > 100);
     EQUAL(atomic_load(&errors), 0);
     EQUAL(stats_of(c).lost, 0);
@@ -254,13 +252,8 @@ TEST(children_register_once)
     for (int round = 0; round < 10; round++) {
         IN_GOOD_CHILD({
             pthread_t threads[8];
-            for (int k = 0; k < 8; k++)
-                pthread_create(&threads[k], NULL, one_get, c);
-            for (int k = 0; k < 8; k++) {
-                void *bad = NULL;
-                pthread_join(threads[k], &bad);
-                CHECK(bad == NULL);
-            }
+            start_threads(threads, 8, one_get, c);
+            EQUAL(join_threads(threads, 8), 0);
             EQUAL(stats_of(c).clients_live, 2);
             int inner = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 3);
                                  int third = IN_CHILD(holds(c, 1, BYTES, 1); EQUAL(stats_of(c).clients_live, 4));

@@ -125,7 +125,7 @@ static void everything(stoc_cache *c, uint64_t *state)
         for (int k = 0; k < 3; k++) {
             offsets[k] = total;
             if (lengths[k] != UINT64_MAX && lengths[k] > c->sample_bytes)
-                COMPLAIN("a length of %llu", (unsigned long long)lengths[k]);
+                COMPLAIN("a length of %lu", lengths[k]);
             total += lengths[k] == UINT64_MAX ? 0 : lengths[k];
         }
         free(rows);
@@ -202,7 +202,7 @@ static void try_words(const struct kind *kind)
             stoc_close(other);
             check_outside(c, header);
             if (failures)
-                COMPLAIN("%s: word %llu became %#llx", kind->name, (unsigned long long)all[k], (unsigned long long)value);
+                COMPLAIN("%s: word %lu became %#lx", kind->name, all[k], value);
             for (size_t j = 0; j < n; j++)
                 store(word_at(c, all[j]), rest[j]);
         }
@@ -261,8 +261,7 @@ TEST(words_under_way)
             }
         }
         atomic_store(&stop_working, 1);
-        for (int k = 0; k < THREADS; k++)
-            pthread_join(threads[k], NULL);
+        join_threads(threads, THREADS);
         check_outside(c, header);
         if (failures)
             COMPLAIN("%s", kinds[kind].name);
@@ -351,8 +350,7 @@ TEST(headers)
                     put32(page, STOC_HEADER_CRC, header_crc(page));
                     accepted += try_header(page, c, how == 2 ? c->segment_bytes : size, &state);
                     if (failures)
-                        COMPLAIN("%s: word %zu of the header became %#llx, %d", kinds[kind].name, at,
-                                 (unsigned long long)value, how);
+                        COMPLAIN("%s: word %zu of the header became %#lx, %d", kinds[kind].name, at, value, how);
                 }
         }
         CHECK(accepted > 0); /* uuid and time may have any value */

@@ -415,8 +415,7 @@ PLAIN_TEST(threads_share_every_batch)
     int64_t posted[BATCHES];
     pthread_t threads[WORKERS];
     crowd.times = calloc(BATCHES * BATCH, sizeof *crowd.times);
-    for (int k = 0; k < WORKERS; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, worker_thread, &crowd) == 0);
+    start_threads(threads, WORKERS, worker_thread, &crowd);
     for (int at = 0, next = 0; at < BATCHES; at++) {
         for (; next < BATCHES && next < at + AHEAD; next++)
             REQUIRE((posted[next] = post(crowd.queue, next * BATCH, BATCH)) >= 0);
@@ -425,8 +424,7 @@ PLAIN_TEST(threads_share_every_batch)
         check_batch(crowd.queue, posted[at], at * BATCH);
     }
     stoc_queue_stop(crowd.queue);
-    for (int k = 0; k < WORKERS; k++)
-        pthread_join(threads[k], NULL);
+    join_threads(threads, WORKERS);
     for (int k = 0; k < BATCHES * BATCH; k++)
         EQUAL(crowd.times[k], 1);
     free((void *)crowd.times);

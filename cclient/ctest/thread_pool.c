@@ -111,12 +111,10 @@ TEST(one_pool_and_many_callers)
     stoc_cache *c = full_cache();
     pthread_t callers[3];
     stop = false;
-    for (int k = 0; k < 3; k++)
-        REQUIRE(pthread_create(&callers[k], NULL, gather_on, c) == 0);
+    start_threads(callers, 3, gather_on, c);
     usleep(500000);
     stop = true;
-    for (int k = 0; k < 3; k++)
-        pthread_join(callers[k], NULL);
+    join_threads(callers, 3);
     EQUAL(stats_of(c).misses, 0);
     stoc_close(c);
     CHECK(until_threads(others + 1));

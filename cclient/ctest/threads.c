@@ -150,8 +150,7 @@ TEST(everything_at_once)
             s = stats_of(handles[0]);
         }
         stop = true;
-        for (int k = 0; k < THREADS; k++)
-            pthread_join(threads[k], NULL);
+        join_threads(threads, THREADS);
         EQUAL(errors, 0);
         for (int k = 0; k < 8; k++)
             CHECK(done[k] > 10);
@@ -160,8 +159,7 @@ TEST(everything_at_once)
         EQUAL(s.corrupt, 0);
         EQUAL(s.recovered, 0);
         CHECK(s.stored > 0 && s.hits > 0 && (s.evicted > 0) == evicts);
-        printf("  %llu stored, %llu hits, %llu retried, %llu clears\n", (unsigned long long)s.stored,
-               (unsigned long long)s.hits, (unsigned long long)s.retried, (unsigned long long)s.clears);
+        printf("  %lu stored, %lu hits, %lu retried, %lu clears\n", s.stored, s.hits, s.retried, s.clears);
         check_quiet(handles[0]);
         stoc_close(handles[1]);
         stoc_close(handles[0]);
@@ -188,15 +186,13 @@ TEST(counts_are_exact)
     stop = false;
     errors = 0;
     EQUAL(put(c, 7, BYTES, 1, 0), STOC_STORED);
-    for (int k = 0; k < THREADS; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, view_for_ever, c) == 0);
+    start_threads(threads, THREADS, view_for_ever, c);
     uint64_t sets = 0;
     for (int64_t i = 8; i < N; i++, sets++)
         EQUAL(put(c, i, BYTES, 1, 0), STOC_STORED);
     usleep(100000);
     stop = true;
-    for (int k = 0; k < THREADS; k++)
-        pthread_join(threads[k], NULL);
+    join_threads(threads, THREADS);
     EQUAL(errors, 0);
     EQUAL(stats_of(c).stored, sets + 1);
     EQUAL(stats_of(c).misses, 0);
@@ -222,15 +218,9 @@ TEST(one_of_many_stores)
     handles[0] = make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES));
     handles[1] = join_fd(handles[0]);
     pthread_t threads[THREADS];
-    intptr_t stored = 0;
     for (int k = 0; k < THREADS; k++)
         REQUIRE(pthread_create(&threads[k], NULL, store_all, (void *)(uintptr_t)k) == 0);
-    for (int k = 0; k < THREADS; k++) {
-        void *n;
-        pthread_join(threads[k], &n);
-        stored += (intptr_t)n;
-    }
-    EQUAL(stored, N);
+    EQUAL(join_threads(threads, THREADS), N);
     EQUAL(stats_of(handles[0]).exists, (THREADS - 1) * N); /* threads that waited saw it stored */
     check_quiet(handles[0]);
     stoc_close(handles[1]);
@@ -276,16 +266,10 @@ TEST(full_means_that_it_does_not_fit)
     handles[1] = join_fd(handles[0]);
     errors = arrived = 0;
     pthread_t threads[2];
-    intptr_t stored = 0;
     for (int k = 0; k < 2; k++)
         REQUIRE(pthread_create(&threads[k], NULL, take_the_last_place, handles[k]) == 0);
-    for (int k = 0; k < 2; k++) {
-        void *n;
-        pthread_join(threads[k], &n);
-        stored += (intptr_t)n;
-    }
+    EQUAL(join_threads(threads, 2), ROUNDS);
     EQUAL(errors, 0);
-    EQUAL(stored, ROUNDS);
     stoc_close(handles[1]);
     stoc_close(handles[0]);
 }
@@ -336,15 +320,13 @@ TEST(copies_are_never_torn)
             }
         }
         stop = true;
-        for (int w = 0; w < 2; w++)
-            pthread_join(threads[w], NULL);
+        join_threads(threads, 2);
         EQUAL(errors, 0);
         struct stoc_stats s = stats_of(handles[0]);
         CHECK(hits > 0);
         EQUAL(s.lost, 0);
         EQUAL(s.corrupt, 0);
-        printf("  %llu hits, %llu retried, %llu stored\n", (unsigned long long)hits, (unsigned long long)s.retried,
-               (unsigned long long)s.stored);
+        printf("  %lu hits, %lu retried, %lu stored\n", hits, s.retried, s.stored);
         check_quiet(handles[0]);
         stoc_close(handles[1]);
         stoc_close(handles[0]);

@@ -159,15 +159,13 @@ TEST(memory_limits)
             put_file(root, table[k].files[f], table[k].files[f + 1]);
         REQUIRE(tightest_room(root, NULL, &r));
         if (r.total != table[k].total || r.available != table[k].available || !strstr(r.what, table[k].what))
-            COMPLAIN("%s: %s has %llu of %llu", table[k].name, r.what, (unsigned long long)r.available,
-                     (unsigned long long)r.total);
+            COMPLAIN("%s: %s has %lu of %lu", table[k].name, r.what, r.available, r.total);
     }
     struct room r;
     CHECK(!tightest_room("/nowhere", NULL, &r));
     REQUIRE(tightest_room("", NULL, &r)); /* this machine */
     CHECK(r.total >= r.available && r.available > 0 && r.what[0]);
-    printf("  here: %s has %llu of %llu MiB\n", r.what, (unsigned long long)(r.available >> 20),
-           (unsigned long long)(r.total >> 20));
+    printf("  here: %s has %lu of %lu MiB\n", r.what, r.available >> 20, r.total >> 20);
     struct room small = {.total = G, .available = 200 * MIB}, middle = {.total = 4 * G, .available = 300 * MIB},
                 large = {.total = 64 * G, .available = 2 * G}, gone = {.total = G, .available = 100 * MIB};
     EQUAL(room_floor(&small), 128 * MIB);

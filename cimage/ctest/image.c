@@ -68,8 +68,7 @@ TEST_IF(!FOR_RACES, rows_and_columns_outside_are_not_decoded)
         EQUAL(decode(&f, f.size, how, dst), 0);
         uint64_t most = kind == PROGRESSIVE ? 640 * (240 + 24 + 32) : (64 + 4 * 16) * (48 + 4 * 16);
         if (pixels_read > most)
-            COMPLAIN("kind %d: %llu pixels are decoded, more than %llu", kind, (unsigned long long)pixels_read,
-                     (unsigned long long)most);
+            COMPLAIN("kind %d: %lu pixels are decoded, more than %lu", kind, pixels_read, most);
         free(f.bytes);
     }
     free(dst);
@@ -905,13 +904,8 @@ TEST(threads_have_their_own_workers)
 {
     struct stoc_image_picture p = picture(83, 71, 3, STOC_IMAGE_HWC);
     pthread_t threads[6];
-    for (int k = 0; k < 6; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, use_a_worker, &p) == 0);
-    for (int k = 0; k < 6; k++) {
-        void *wrong;
-        pthread_join(threads[k], &wrong);
-        CHECK(!wrong);
-    }
+    start_threads(threads, 6, use_a_worker, &p);
+    EQUAL(join_threads(threads, 6), 0);
     release_picture(&p);
 }
 

@@ -906,10 +906,8 @@ TEST(threads_follow_one_pipeline)
         p.step_count = 2;
         p.row_label_at = PICTURE;
         pthread_t threads[4];
-        for (int k = 0; k < 4; k++)
-            REQUIRE(pthread_create(&threads[k], NULL, work, &p) == 0);
-        for (int k = 0; k < 4; k++)
-            pthread_join(threads[k], NULL);
+        start_threads(threads, 4, work, &p);
+        join_threads(threads, 4);
     }
     no_files();
     free(f.bytes);
