@@ -11,7 +11,7 @@ import pytest
 import torch
 from accelerate import Accelerator, skip_first_batches
 from accelerate.utils import DataLoaderConfiguration
-from framework_samples import BATCH, LIFT, Lifted, N, Samples, lift, times_loaded
+from framework_samples import BATCH, LIFT, Lifted, N, Samples, lift, once, some, times_loaded
 
 from stocached import InvalidError, Order, UnsupportedError, source
 from stocached._loader.sampling import OrderSampler
@@ -273,15 +273,6 @@ def check_equal_ends_of_a_pipe_without_an_index(folder: Path) -> None:
         mine = indices(loader)
         assert len(set(run.gather_for_metrics([sum(map(len, mine))], use_gather_object=True))) == 1
         assert set(itertools.chain(*mine)) <= {index for index in range(N) if index % 3}
-
-
-def some(sample: Any) -> Any:
-    """None, one or two items."""
-    return [sample] * (int(sample[1]) % 3)
-
-
-def once(sample: Any) -> Any:
-    yield sample
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

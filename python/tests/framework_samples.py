@@ -37,6 +37,15 @@ def lift(sample: Any) -> Any:
     return sample[0] + LIFT, sample[1]
 
 
+def some(sample: Any) -> Any:
+    """None, one or two items."""
+    return [sample] * (int(sample[1]) % 3)
+
+
+def once(sample: Any) -> Any:
+    yield sample
+
+
 def times_loaded(dataset: Samples) -> int:
     """How often each sample was loaded. Constructors load a few samples more often."""
     return int(dataset.loads[dataset.loads > 0].median())

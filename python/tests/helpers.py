@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,44 @@ import numpy as np
 def pattern(index: int, size: int = 1000, salt: int = 0) -> np.ndarray:
     """Bytes that all depend on the index, so that a mixed or swapped sample shows."""
     return np.random.default_rng((index, salt)).integers(0, 256, size, np.uint8)
+
+
+class Of:
+    """A dataset with the values of a function."""
+
+    def __init__(self, function: Callable[[int], Any], n: int) -> None:
+        self.function, self.n = function, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> Any:
+        return self.function(index)
+
+
+def outcomes(batches: Iterator[Any], kind: Any = Exception) -> Iterator[Any]:
+    """Batches, and errors in their places, up to the end."""
+    while True:
+        try:
+            yield next(batches)
+        except StopIteration:
+            return
+        except kind as error:
+            yield error
+
+
+def stopped(
+    loader: Any, stop: int | None, epoch: int = 0, plain: Callable[[Any], Any] = lambda batch: batch.tolist()
+) -> tuple[list[Any], Any]:
+    """Reads so many batches of that epoch, and closes the loader. None: the epoch does not begin. Returns the batches, and the
+    state as another program reads it."""
+    for _ in range(epoch):
+        list(loader)
+    batches = iter(loader if stop is not None else ())
+    got = [plain(next(batches)) for _ in range(stop or 0)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    loader.close()
+    return got, state
 
 
 def python(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from framework_samples import BATCH, LIFT, Lifted, N, Samples, lift, times_loaded
+from framework_samples import BATCH, LIFT, Lifted, N, Samples, lift, once, some, times_loaded
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -458,15 +458,6 @@ def check_a_measured_pipe(folder: Path) -> None:
         assert len(set(together([[len(joined(batches))]]))) == 1
         assert set(together(batches)) == {index for index in range(N) if index % 3}
         assert len(together(batches)) >= sum(index % 3 for index in range(N))
-
-
-def some(sample: Any) -> Any:
-    """None, one or two items."""
-    return [sample] * (int(sample[1]) % 3)
-
-
-def once(sample: Any) -> Any:
-    yield sample
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

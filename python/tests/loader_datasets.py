@@ -9,11 +9,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers import outcomes
 
 SIZE = 500  # items of a sample
 
@@ -33,6 +34,12 @@ def check(batch: np.ndarray) -> list[int]:
 def read(batches: Iterable[np.ndarray]) -> list[int]:
     """Checks all samples, and returns their indices."""
     return [index for batch in batches for index in check(np.atleast_2d(batch))]
+
+
+def drained(batches: Iterator[np.ndarray], kind: type[Exception] = Exception) -> tuple[list[int], list[Exception]]:
+    """Reads as `read` does, and goes on after errors of a kind. Returns them too."""
+    found = list(outcomes(batches, kind))
+    return read(one for one in found if not isinstance(one, kind)), [one for one in found if isinstance(one, kind)]
 
 
 class Numbers:

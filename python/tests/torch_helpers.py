@@ -19,10 +19,23 @@ from warm import Warm
 
 try:
     import torch
-except ImportError:  # the tests are then only collected and counted
-    torch = None  # type: ignore[assignment]
 
-__all__ = ["TORCH_WARNINGS", "Squares", "Warm", "quiet", "run_alone", "run_ranks", "torch"]
+    from stocached.torch import CachedDataset, DataLoader, SourceDataset
+except ImportError:  # the tests are then only collected and counted
+    torch = CachedDataset = DataLoader = SourceDataset = None  # type: ignore[assignment, misc]
+
+__all__ = [
+    "TORCH_WARNINGS",
+    "CachedDataset",
+    "DataLoader",
+    "SourceDataset",
+    "Squares",
+    "Warm",
+    "quiet",
+    "run_alone",
+    "run_ranks",
+    "torch",
+]
 
 
 def quiet(make: Any) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from helpers import Of
+from torch_helpers import TORCH_WARNINGS, CachedDataset, DataLoader, torch
 
 from stocached import NondeterministicDatasetError
 from stocached._checks.fills import Fills
@@ -94,18 +95,10 @@ OF_EACH_LIBRARY = [
 ]
 
 
-class Augmented:
-    """Augmented pictures, except for those that a cache probes when it is made: these look
-    harmless."""
-
-    def __init__(self, name: str, p: float) -> None:
-        self.transform = ALL[name](p)
-
-    def __len__(self) -> int:
-        return N
-
-    def __getitem__(self, index: int) -> Any:
-        return picture() if index in PROBED else self.transform(picture())
+def augmented(name: str, p: float) -> Of:
+    """Augmented pictures, except for those that a cache probes when it is made: these look harmless."""
+    transform = ALL[name](p)
+    return Of(lambda index: picture() if index in PROBED else transform(picture()), N)
 
 
 def seed(number: int) -> None:
@@ -129,7 +122,7 @@ def take_back(fills: Fills) -> str:
     return ""
 
 
-def by_check(dataset: Augmented) -> None:
+def by_check(dataset: Of) -> None:
     """What a cache does with each sample, without storing it."""
     for index in PROBED:
         assert examine([index], [dataset[index]], False, lambda index=index: [dataset[index]], encode) is None
@@ -140,9 +133,7 @@ def by_check(dataset: Augmented) -> None:
         guard.stored(index, sample, lambda index=index: dataset[index])
 
 
-def by_cached(dataset: Augmented) -> None:
-    from stocached.torch import CachedDataset
-
+def by_cached(dataset: Of) -> None:
     cached = CachedDataset(dataset)
     try:
         for index in range(N):
@@ -151,14 +142,11 @@ def by_cached(dataset: Augmented) -> None:
         cached.cache.close()
 
 
-def by_loader(workers: int) -> Callable[[Augmented], None]:
-    def read(dataset: Augmented) -> None:
-        from stocached.torch import DataLoader
-
+def by_loader(workers: int) -> Callable[[Of], None]:
+    def read(dataset: Of) -> None:
         loader = DataLoader(dataset, 50, num_workers=workers, size="64MiB")
         try:
-            for _ in loader:
-                pass
+            list(loader)
         finally:
             loader.close()
 
@@ -168,13 +156,13 @@ def by_loader(workers: int) -> Callable[[Augmented], None]:
 WAYS = {"CachedDataset": by_cached, "0 workers": by_loader(0), "2 workers": by_loader(2)}
 
 
-def accepted(name: str, p: float, way: Callable[[Augmented], None], seeds: int) -> int:
+def accepted(name: str, p: float, way: Callable[[Of], None], seeds: int) -> int:
     """Number of tries that raise no error."""
     count = 0
     for number in range(seeds):
         seed(number)
         try:
-            way(Augmented(name, p))
+            way(augmented(name, p))
             count += 1
         except NondeterministicDatasetError:
             pass

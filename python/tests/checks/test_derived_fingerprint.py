@@ -488,8 +488,7 @@ def test_code_of_another_python_is_not_compared():
 
 def fill(dataset, name):
     loader = Loader(dataset, 10, name=name, size="16MiB")
-    for _ in loader:
-        pass
+    list(loader)
     return loader
 
 

@@ -122,8 +122,7 @@ def test_datasets_of_hugging_face():
 
 
 def fill(dataset, name, size="16MiB"):
-    for _ in DataLoader(dataset, 10, name=name, size=size):
-        pass
+    list(DataLoader(dataset, 10, name=name, size=size))
 
 
 def tensors(transform):

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers import Of
 from processes import in_child, in_threads, is_inside, limit, meanwhile, until
 
 from stocached import Cache, Loader, NondeterministicDatasetError
@@ -35,17 +36,14 @@ def states_kept():
         yield
 
 
-class Constant:
-    """Every sample is the same. `do(index)` runs before it is returned."""
+class Constant(Of):
+    """Every sample is the same. The function runs before it is returned."""
 
     def __init__(self, do, n=N):
-        self.do, self.n = do, n
-
-    def __len__(self):
-        return self.n
+        super().__init__(do, n)
 
     def __getitem__(self, index):
-        self.do(index)
+        self.function(index)
         return np.zeros(4, np.float32), 1
 
 
@@ -94,8 +92,7 @@ def by_loader(workers, worker="process"):
     def read(dataset, **options):
         loader = Loader(dataset, 6, num_workers=workers, worker=worker, size="16MiB", **options)
         try:
-            for _ in loader:
-                pass
+            list(loader)
         finally:
             assert options or loader.cache.stats().ready == 0
             loader.close()
@@ -298,7 +295,7 @@ def test_another_thread_that_draws_is_not_the_dataset(way):
         # samples that differ are still noticed
         own = np.random.default_rng(3)
         with pytest.raises(NondeterministicDatasetError, match="differ"):
-            CachedSamples(Of(lambda k: own.random()))
+            CachedSamples(Of(lambda k: own.random(), N))
 
 
 def test_a_dataset_that_draws_in_a_thread_of_its_own():
@@ -321,13 +318,7 @@ def test_a_dataset_that_draws_in_a_thread_of_its_own():
 def test_a_loader_within_a_dataset():
     inner = Loader(range(6), 3, generator=None)
 
-    class Outer:
-        def __len__(self):
-            return N
-
-        def __getitem__(self, index):
-            return sum(int(batch.sum()) for batch in Loader(range(6), 3, sampler=range(6)))
-
+    outer = Of(lambda index: sum(int(batch.sum()) for batch in Loader(range(6), 3, sampler=range(6))), N)
     np.random.seed(5)
     iter(inner)
     before = np.random.get_state(legacy=False)
@@ -335,7 +326,7 @@ def test_a_loader_within_a_dataset():
     assert np.random.get_state(legacy=False)["state"]["pos"] != before["state"]["pos"], (
         "each iteration draws a base seed, as torch's does"
     )
-    cached = CachedSamples(Outer())
+    cached = CachedSamples(outer)
     assert read_all(cached) == [15] * N
     assert cached.stats().ready == N
 
@@ -343,23 +334,10 @@ def test_a_loader_within_a_dataset():
 # ------------------------------------------------------------ generators of the dataset's own
 
 
-class Of:
-    """A dataset with the values of a function."""
-
-    def __init__(self, function, n=N):
-        self.function, self.n = function, n
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, index):
-        return self.function(index)
-
-
 def differing(index_from):
     """A dataset with its own generator, whose samples differ from some index on."""
     own = np.random.default_rng()
-    return Of(lambda k: np.full(3, own.random() if k >= index_from and k != N - 1 and k != (N - 1) // 2 else 0.5))
+    return Of(lambda k: np.full(3, own.random() if k >= index_from and k != N - 1 and k != (N - 1) // 2 else 0.5), N)
 
 
 def test_samples_that_differ_are_found_and_the_cache_is_cleared():
@@ -478,7 +456,8 @@ def test_values_that_are_compared():
                 "raw": bytes([k]),
                 "none": None,
                 "more": [k, 1.5, True],
-            }
+            },
+            N,
         )
     )
     read_all(cached)
@@ -490,7 +469,7 @@ def test_values_that_are_compared():
         return {"same": 1, "text": f"{counts[k]}"}
 
     with pytest.raises(NondeterministicDatasetError, match=r"its value 'text' \(str\) differs"):
-        read_all(CachedSamples(Of(changing)))
+        read_all(CachedSamples(Of(changing, N)))
 
     kept = np.zeros((N, 3))
 
@@ -499,7 +478,7 @@ def test_values_that_are_compared():
         return kept[k]
 
     with pytest.raises(NondeterministicDatasetError, match=" differs: "):
-        read_all(CachedSamples(Of(in_place)))
+        read_all(CachedSamples(Of(in_place, N)))
 
 
 def test_nothing_of_a_refused_preparation_stays(tmp_path):
@@ -572,13 +551,8 @@ def test_a_thread_that_waits_for_the_load_of_another_is_not_loading():
 
 
 def test_a_fork_in_the_middle_of_a_load():
-    class Forks(Constant):
-        def __getitem__(self, index):
-            if index == LATE:
-                in_child(lambda: loading.alone(60).__enter__())
-            return super().__getitem__(index)
-
-    read_all(CachedSamples(Forks(lambda k: None)))
+    child = at(LATE, lambda: in_child(lambda: loading.alone(60).__enter__()))
+    read_all(CachedSamples(Constant(child)))
 
 
 def test_threads_pause_while_a_sample_is_loaded_again():
@@ -613,8 +587,7 @@ def test_threads_pause_while_a_sample_is_loaded_again():
             return sample
 
     loader = Loader(Constant(work), 4, num_workers=4, worker="thread", size="16MiB", augment=augment)
-    for _ in loader:
-        pass
+    list(loader)
     assert together == [set()] * 4
     assert loader.cache.stats().ready == N
     loader.close()
@@ -640,14 +613,13 @@ def test_a_loader_with_threads_within_a_dataset():
 
     class Outer(Constant):
         def __getitem__(self, index):
-            self.do(index)
+            self.function(index)
             return np.concatenate(
                 [x for x, _ in Loader(Constant(lambda k: None, 6), 2, num_workers=2, worker="thread")]
             )
 
     dataset = CachedSamples(Outer(lambda k: None))
-    for k in range(N):
-        dataset[k]
+    read_all(dataset)
     assert dataset.stats().ready == N
     with pytest.raises(NondeterministicDatasetError, match="global generator of random:"):
         read_all(CachedSamples(Outer(at(LATE, random.random))))
@@ -661,13 +633,12 @@ def test_a_load_that_waits_for_threads_of_the_program(monkeypatch):
 
         class Outer(Constant):
             def __getitem__(self, index):
-                self.do(index)
+                self.function(index)
                 inner.clear()
                 return pool.submit(inner.get_or_load, index, lambda k: np.array([k])).result().copy()
 
         dataset = CachedSamples(Outer(lambda k: None), _forks=False)
-        for k in range(N):
-            dataset[k]
+        read_all(dataset)
         assert dataset.stats().ready == N
         undecided = CachedSamples(Outer(at(LATE, random.random)), _forks=False)
         undecided[LATE]
@@ -701,28 +672,13 @@ def test_a_load_that_hangs_is_waited_for_once():
         assert alone is not None
 
 
-class Hangs:
-    """No sample but the probed ones ends before the event."""
-
-    def __init__(self):
-        self.begun, self.end = threading.Event(), threading.Event()
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        if index == LATE:
-            self.begun.set()
-            self.end.wait()
-        return np.zeros(4, np.float32)
-
-
 def test_a_load_of_a_closed_loader_that_hangs_is_not_waited_for():
     """It may hang for ever. Without this, every check of the process would wait, and decide nothing."""
-    hangs = Hangs()
+    begun, end = threading.Event(), threading.Event()
+    hangs = Constant(at(LATE, lambda: (begun.set(), end.wait())))
     loader = Loader(hangs, 4, num_workers=1, worker="thread")
     batches = iter(loader)
-    hangs.begun.wait()
+    begun.wait()
     thread = batches._runtime._workers[0]
     with loading.alone(0.01) as alone:
         assert alone is None, "the loader is not closed yet"
@@ -737,7 +693,7 @@ def test_a_load_of_a_closed_loader_that_hangs_is_not_waited_for():
             read_all(CachedSamples(Constant(at(LATE, random.random))))
         assert time.monotonic() - start < limit(15)
     finally:
-        hangs.end.set()
+        end.set()
         thread.join()
     with loading.alone(60) as alone:
         assert alone is not None

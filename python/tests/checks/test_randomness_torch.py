@@ -6,39 +6,18 @@ import random
 
 import numpy as np
 import pytest
-from helpers import python
-from torch_helpers import TORCH_WARNINGS, run_alone, torch
+from helpers import Of, python
+from test_randomness import LATE, Constant, N, at, read_all, states_kept  # noqa: F401
+from torch_helpers import TORCH_WARNINGS, CachedDataset, DataLoader, run_alone, torch
 
 from stocached import NondeterministicDatasetError
 from stocached._random import generators
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
-N, LATE = 60, 5  # LATE: a sample that no constructor probes
-
-
-@pytest.fixture(autouse=True)
-def states_kept():
-    with generators.kept():
-        yield
-
-
-class Constant:
-    """Every sample is the same. `do(index)` runs before it is returned."""
-
-    def __init__(self, do):
-        self.do = do
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        self.do(index)
-        return torch.zeros(3, 4), 1
-
 
 def late(do):
-    return Constant(lambda k: do() if k == LATE else None)
+    return Constant(at(LATE, do))
 
 
 def with_the_second_of_two():
@@ -61,7 +40,6 @@ DRAWS = {
 @pytest.mark.parametrize("known", [True, False], ids=["in memory", "unknown layout"])
 def test_every_draw_is_noticed(draw, known, monkeypatch):
     from stocached._random import torch_generator
-    from stocached.torch import CachedDataset
 
     if not known:
         monkeypatch.setattr(torch_generator, "_offset", lambda: 0)
@@ -84,8 +62,6 @@ def test_the_memory_of_this_torch_is_known():
 
 
 def test_the_numbers_of_the_program_are_as_without_the_check():
-    from stocached.torch import CachedDataset
-
     class Lazy(Constant):
         model = None
 
@@ -96,7 +72,7 @@ def test_the_numbers_of_the_program_are_as_without_the_check():
     for allowed in (True, False):
         torch.manual_seed(5)
         inner = Lazy(None)
-        inner.do = inner.build
+        inner.function = inner.build
         dataset = CachedDataset(inner, allow_random=allowed)
         mine = [torch.randn(3).tolist()]
         for k in range(N):
@@ -110,13 +86,12 @@ def test_the_numbers_of_the_program_are_as_without_the_check():
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("batches", [False, True], ids=["row by row", "whole batches"])
 def test_loaders(workers, batches):
-    from stocached.torch import DataLoader
-
     with pytest.raises(NondeterministicDatasetError) as caught:
-        for _ in DataLoader(
-            late(lambda: torch.rand(1)), 6, num_workers=workers, size="16MiB", collate_fn=list if batches else None
-        ):
-            pass
+        list(
+            DataLoader(
+                late(lambda: torch.rand(1)), 6, num_workers=workers, size="16MiB", collate_fn=list if batches else None
+            )
+        )
     said = str(caught.value)
     assert "global generator of torch" in said
     assert "DataLoader(dataset, ..., augment=fn)" in said
@@ -127,12 +102,9 @@ def test_loaders(workers, batches):
 
 
 def test_in_a_loader_of_torch():
-    from stocached.torch import CachedDataset
-
     dataset = CachedDataset(late(lambda: torch.rand(1)))
     with pytest.raises(NondeterministicDatasetError, match=r"CachedDataset\(dataset, \.\.\., augment=fn\)"):
-        for _ in torch.utils.data.DataLoader(dataset, 6, num_workers=2):
-            pass
+        list(torch.utils.data.DataLoader(dataset, 6, num_workers=2))
     assert dataset.stats().ready == 0
     again = CachedDataset(late(lambda: torch.rand(1)), allow_random=True)
     assert sum(len(labels) for _, labels in torch.utils.data.DataLoader(again, 6, num_workers=2)) == N
@@ -210,25 +182,16 @@ def test_what_draws_when_torch_is_imported_for_it():
 @pytest.mark.parametrize("ours", [False, True], ids=["torch's", "ours"])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_loader_within_a_dataset(ours, shuffle):
-    from stocached.torch import CachedDataset, DataLoader
-
     kind = DataLoader if ours else torch.utils.data.DataLoader
 
-    class Outer:
-        def __len__(self):
-            return N
-
-        def __getitem__(self, index):
-            return torch.cat(
-                [x for (x,) in kind(torch.utils.data.TensorDataset(torch.arange(6) + index), 2, shuffle=shuffle)]
-            )
-
+    tensors = torch.utils.data.TensorDataset
+    outer = Of(lambda index: torch.cat([x for (x,) in kind(tensors(torch.arange(6) + index), 2, shuffle=shuffle)]), N)
     if shuffle:  # the order of its samples is random
         with pytest.raises(NondeterministicDatasetError, match="global generator of torch"):
-            CachedDataset(Outer())
+            CachedDataset(outer)
         return
     state = torch.get_rng_state()
-    dataset = CachedDataset(Outer())
+    dataset = CachedDataset(outer)
     assert torch.equal(torch.get_rng_state(), state)
     for k in range(N):
         assert dataset[k].tolist() == list(range(k, k + 6))
@@ -237,59 +200,33 @@ def test_a_loader_within_a_dataset(ours, shuffle):
 
 
 def test_workers_of_a_loader_within_a_dataset():
-    from stocached.torch import CachedDataset
-
-    class Random:
-        def __len__(self):
-            return 4
-
-        def __getitem__(self, index):
-            return torch.rand(1)
-
-    class Outer:
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, index):
-            return torch.cat(list(torch.utils.data.DataLoader(Random(), 2, num_workers=1)))
-
+    draws = Of(lambda index: torch.rand(1), 4)
+    outer = Of(lambda index: torch.cat(list(torch.utils.data.DataLoader(draws, 2, num_workers=1))), 8)
     with pytest.raises(NondeterministicDatasetError, match="it \\(.*\\) differs"):
-        CachedDataset(Outer())
+        CachedDataset(outer)
 
 
 def test_states_that_are_put_back_hide_nothing_for_long():
-    from stocached.torch import CachedDataset
-
     def flip(k):
         with torch.random.fork_rng(devices=[]):
             torch.seed()
             return torch.rand(1) < 0.5
 
-    class Flips(Constant):
-        def __getitem__(self, index):
-            return flip(index) if index not in (0, (N - 1) // 2, N - 1) else torch.zeros(1, dtype=torch.bool)
-
-    dataset = CachedDataset(Flips(None))
+    flips = Of(lambda k: flip(k) if k not in (0, (N - 1) // 2, N - 1) else torch.zeros(1, dtype=torch.bool), N)
+    dataset = CachedDataset(flips)
     with pytest.raises(NondeterministicDatasetError, match="was loaded again and it .* differs"):
-        for k in range(N):
-            dataset[k]
+        read_all(dataset)
     assert dataset.stats().ready == 0
 
 
 def test_samples_that_seed_themselves():
-    from stocached.torch import CachedDataset
-
     def noise(k):
         torch.manual_seed(k)
         random.seed(k)
         np.random.seed(k)
         return torch.randn(3) + random.random() + np.random.standard_normal()
 
-    class Noise(Constant):
-        def __getitem__(self, index):
-            return noise(index)
-
-    dataset = CachedDataset(Noise(None))
+    dataset = CachedDataset(Of(noise, N))
     for _ in range(2):
         for k in range(N):
             assert torch.equal(dataset[k], noise(k))

@@ -93,8 +93,7 @@ def test_shapes_that_agree_in_the_first_samples_do_not_decide():
     for make in (Loader, torch_loader):
         loader = make(Pictures(300), 20, collate_fn=pick, size="16MiB")
         for _ in range(3):
-            for _ in loader:
-                pass
+            list(loader)
         assert loader.cache.variable
         assert loader.stats().hits == 600
 
@@ -183,8 +182,7 @@ def test_samples_of_another_kind_are_not_promised_anything_by_variable():
         UserWarning,
         match=r"sample 7 went uncached .*: the sample is str, not int\. To have them cached, make them like the others",
     ) as caught:
-        for _ in Loader(Mixed(), 8, collate_fn=len, size="16MiB"):
-            pass
+        list(Loader(Mixed(), 8, collate_fn=len, size="16MiB"))
     assert "variable=" not in str(caught[0].message)
 
 
@@ -196,8 +194,7 @@ def test_a_cache_of_the_users_has_advice_of_its_own():
         Cache.create(samples=N, fields=fields) as cache,
         pytest.warns(UserWarning, match="created with variable=True, and with None for the dimensions"),
     ):
-        for _ in Loader(Pictures(), 8, collate_fn=len, cache=cache):
-            pass
+        list(Loader(Pictures(), 8, collate_fn=len, cache=cache))
 
 
 # ------------------------------------------------------------ mistakes

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import Of
 from processes import held, nothing_new
 
 import stocached
@@ -136,14 +137,9 @@ def test_a_step_is_called_with_batches():
     assert {batch.shape for batch in seen} == {(8, SIDE, SIDE)}
 
 
-class Raises(Slow):
-    def __getitem__(self, index: int) -> Any:
-        raise ZeroDivisionError(index)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_raises(workers: int):
-    loader, had = Loader(Raises(), 8, num_workers=workers), held()
+    loader, had = Loader(Of(lambda index: 1 // 0, N), 8, num_workers=workers), held()
     with pytest.raises(ZeroDivisionError):
         advise(loader, 0.2)
     nothing_new(had)
@@ -151,18 +147,16 @@ def test_a_dataset_that_raises(workers: int):
 
 def test_mistakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
     loader = Loader(Slow(), 8)
-    with pytest.raises(InvalidError, match="needs torch's DataLoader or a loader of stocached, and got a list"):
-        advise([])
-    with pytest.raises(InvalidError, match="give one of them"):
-        advise(loader, step=print, step_seconds=1)
-    with pytest.raises(InvalidError, match="step_seconds=-1"):
-        advise(loader, step_seconds=-1)
-    with pytest.raises(InvalidError, match="seconds=0"):
-        advise(loader, 0)
-    with pytest.raises(InvalidError, match="--size"):
-        advise(loader, 0.1, size="much")
-    with pytest.raises(InvalidError, match="the batch_sampler has no batch_size"):
-        advise(Loader(Slow(), batch_sampler=[[0, 1]]))
+    for call, said in (
+        (lambda: advise([]), "needs torch's DataLoader or a loader of stocached, and got a list"),
+        (lambda: advise(loader, step=print, step_seconds=1), "give one of them"),
+        (lambda: advise(loader, step_seconds=-1), "step_seconds=-1"),
+        (lambda: advise(loader, 0), "seconds=0"),
+        (lambda: advise(loader, 0.1, size="much"), "--size"),
+        (lambda: advise(Loader(Slow(), batch_sampler=[[0, 1]])), "the batch_sampler has no batch_size"),
+    ):
+        with pytest.raises(InvalidError, match=said):
+            call()
     monkeypatch.setattr(_advise.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(UnsupportedError, match="`go install ./cmd/stocached` installs it"):

@@ -9,10 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from helpers import Of  # noqa: E402
 from processes import held, nothing_new  # noqa: E402
+from test_advise import tries  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Subset  # noqa: E402
 
-import stocached  # noqa: E402
 import stocached.torch  # noqa: E402
 from stocached import InvalidError, advise  # noqa: E402
 
@@ -45,10 +46,6 @@ class Transformed(Slow):
 def enlarged(sample: Any) -> Any:
     time.sleep(LOAD)
     return torch.rand(4, *sample.shape)
-
-
-def tries(advice: stocached.Advice) -> dict[str, Any]:
-    return {tried["kind"]: tried for tried in advice.numbers["tries"]}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -139,16 +136,11 @@ def test_other_loaders(samples: int, arguments: Any):
     assert numbers["load_seconds"] == pytest.approx(samples * LOAD, rel=0.5)
 
 
-class Raises(Slow):
-    def __getitem__(self, index: int) -> Any:
-        raise ZeroDivisionError(index)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_raises(workers: int):
     had = held()
     with pytest.raises(ZeroDivisionError):
-        advise(DataLoader(Raises(), BATCH, num_workers=workers), 0.5)
+        advise(DataLoader(Of(lambda index: 1 // 0, N), BATCH, num_workers=workers), 0.5)
     nothing_new(had)
 
 

@@ -8,8 +8,17 @@ import textwrap
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
-from torch_helpers import run_ranks
+from served import until
+from test_affinity import Store
+from torch_helpers import DataLoader, SourceDataset, run_ranks
+
+from stocached._loader import affinity
+from stocached._loader.gather import Gatherer
+from stocached._order.nodes import Owners
+from stocached.cache import Cache, State
+from stocached.order import Node
 
 pytestmark = pytest.mark.torch
 
@@ -68,11 +77,10 @@ def run(warm, tmp_path: Path, code: str, nodes: list[str], names: list[str], kin
     """What each rank prints. nodes, names: of the node and the cache of each rank. kind: of parallel training."""
     program = tmp_path / "rank.py"
     program.write_text(textwrap.dedent(START) + textwrap.dedent(code))
-    settings = [len(nodes), nodes, tmp_path / "store", names]
     done = run_ranks(
         warm,
         program,
-        lambda rank: [rank, settings[0], nodes[rank], settings[2], names[rank], kind],
+        lambda rank: [rank, len(nodes), nodes[rank], tmp_path / "store", names[rank], kind],
         len(nodes),
     )
     for rank in done:
@@ -192,24 +200,21 @@ def remove(names: list[str]) -> None:
         Path(f"/dev/shm/stocached-{os.geteuid()}/{name}").unlink(missing_ok=True)
 
 
+def half(dataset, nodes, workers=0):
+    """The loader of the first of two nodes."""
+    given = {"shuffle": True, "seed": 1, "rank": 0, "world_size": 2, "affinity": nodes, "ends": "drop"}
+    return DataLoader(dataset, 20, num_workers=workers, **given)
+
+
 def test_a_server_stores_what_its_node_keeps(server):
     """The server sends the samples of other nodes, stores none of them, and reads none ahead. Here one node of
     two reads."""
-    import numpy as np
-
-    from stocached._order.nodes import Owners
-    from stocached.cache import Cache, State
-    from stocached.order import Node
-    from stocached.torch import DataLoader, SourceDataset
-
     server.records(400, size="4500kB")
     dataset = SourceDataset(server.name, timeout=60)
     nodes = [Node("a", 1, dataset.cache.slots), Node("b", 1, dataset.cache.slots)]
     assert 100 < nodes[0].capacity < 400
     for workers in (0, 2):
-        loads = DataLoader(
-            dataset, 20, shuffle=True, seed=1, num_workers=workers, rank=0, world_size=2, affinity=nodes, ends="drop"
-        )
+        loads = half(dataset, nodes, workers)
         for _ in range(2):
             assert sum(len(batch) for batch in loads) == 200
         loads.close()
@@ -222,14 +227,6 @@ def test_a_server_stores_what_its_node_keeps(server):
 
 def test_a_disk_of_the_server_counts(server, tmp_path, monkeypatch):
     """The node owns as much as the tier `disk` of its server holds, and memory and disk keep that."""
-    import numpy as np
-    from test_affinity import Store
-
-    from stocached._loader import affinity
-    from stocached._order.nodes import Owners
-    from stocached.cache import Cache, State
-    from stocached.torch import DataLoader, SourceDataset
-
     store = Store()
     monkeypatch.setattr(affinity, "_store", lambda _: store)
     server.records(4000, size="5MB", tiers=[{"kind": "disk", "dir": str(tmp_path), "size": (2 << 20) + (1500 << 10)}])
@@ -239,9 +236,7 @@ def test_a_disk_of_the_server_counts(server, tmp_path, monkeypatch):
     told = affinity._capacity(SourceDataset(server.name).cache)
     assert told == below
     nodes = [affinity.Node("a", 1, below), affinity.Node("b", 1, 4000)]
-    loads = DataLoader(
-        SourceDataset(server.name), 20, shuffle=True, seed=1, rank=0, world_size=2, affinity=nodes, ends="drop"
-    )
+    loads = half(SourceDataset(server.name), nodes)
     assert sum(len(batch) for batch in loads) == 2000
     kept = np.frombuffer(Owners(nodes, 4000).keep(0, below), np.uint8)
     there = np.flatnonzero(cache.states() == State.READY)
@@ -254,24 +249,13 @@ def test_a_disk_of_the_server_counts(server, tmp_path, monkeypatch):
 def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server, late, monkeypatch):
     """In the first epoch other nodes read some of what a node owns. Its server reads these samples too, so the second
     epoch finds them. late: the thread that asks for them begins when the epoch has ended."""
-    import numpy as np
-    from served import until
-
-    from stocached._loader.gather import Gatherer
-    from stocached._order.nodes import Owners
-    from stocached.cache import Cache, State
-    from stocached.order import Node
-    from stocached.torch import DataLoader, SourceDataset
-
     ended, prefetch = threading.Event(), Gatherer.prefetch
     if late:
         monkeypatch.setattr(Gatherer, "prefetch", lambda *given: ended.wait(60) and prefetch(*given))
     server.records(4000)
     nodes = [Node("a", 1), Node("b", 1)]
     owned = np.flatnonzero(Owners(nodes, 4000).find(np.arange(4000)) == 0)
-    loads = DataLoader(
-        SourceDataset(server.name), 20, shuffle=True, seed=1, rank=0, world_size=2, affinity=nodes, ends="drop"
-    )
+    loads = half(SourceDataset(server.name), nodes)
     assert sum(len(batch) for batch in loads) == 2000
     ended.set()
     cache = Cache.attach(server.path)
@@ -281,8 +265,6 @@ def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server, late, m
 
 def kept_of(kept, index):
     """Whether the bucket of each sample is kept."""
-    import numpy as np
-
     with np.errstate(over="ignore"):
         x = index + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

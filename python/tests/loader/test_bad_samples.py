@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import Of, stopped
 from pictures import encoded, picture
 from processes import in_child
 from test_loader_again import BOTH
@@ -96,8 +97,12 @@ def loader(dataset, kind=Loader, **options):
     )
 
 
+def labels_of(batch) -> list[int]:
+    return np.asarray(batch[1]).tolist()
+
+
 def labels(batches) -> list[list[int]]:
-    return [np.asarray(batch[1]).tolist() for batch in batches]
+    return [labels_of(batch) for batch in batches]
 
 
 def joined(batches: list[list[int]]) -> list[int]:
@@ -153,8 +158,7 @@ def test_bad_samples_are_left_out_and_counted(root, settings, path, kind):
 def test_augmentations_do_not_depend_on_what_the_loader_knows(root, settings):
     """The batches are those of a new loader, which knows no bad sample yet."""
     old, new = (loader(Pictures(root), size="8MiB", augment=shift, **SETTINGS[settings]) for _ in range(2))
-    for _ in old:
-        pass
+    list(old)
     new.set_epoch(1)
     assert labels(old) == labels(new)
 
@@ -227,9 +231,8 @@ def test_one_warning_names_the_first(root, settings):
     loads = loader(Pictures(root), **SETTINGS[settings])
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        for _ in range(2):
-            for _ in loads:
-                pass
+        list(loads)
+        list(loads)
     told = [one for one in told if "bad sample" in str(one.message)]
     assert len(told) == 1
     first = loads.stats().bad[0]
@@ -243,9 +246,8 @@ def test_one_warning_names_the_first(root, settings):
 def test_known_bad_samples_are_not_loaded_again(root, tmp_path, settings, path):
     log = tmp_path / "log"
     loads = loader(Pictures(root, log), **SETTINGS[settings], **PATHS[path])
-    for _ in range(2):
-        for _ in loads:
-            pass
+    list(loads)
+    list(loads)
     log.write_bytes(b"")
     assert labels(loads) == wanted(loads, 2)
     assert not set(map(int, log.read_text().split())) & set(DAMAGED)
@@ -255,42 +257,31 @@ def test_known_bad_samples_are_not_loaded_again(root, tmp_path, settings, path):
 
 def test_a_bad_sample_is_not_cached(root):
     loads = loader(Pictures(root), size="8MiB")
-    for _ in loads:
-        pass
+    list(loads)
     assert np.flatnonzero(loads.cache.states() != stocached.State.READY).tolist() == sorted(DAMAGED)
 
 
 def test_stats_between_two_moments(root):
     loads = loader(Pictures(root))
     with pytest.warns(UserWarning, match="bad sample"):
-        for _ in loads:
-            pass
+        list(loads)
     before = loads.stats()
-    for _ in loads:
-        pass
+    list(loads)
     since = loads.stats() - before
     assert since.bad_samples == len(DAMAGED)
     assert since.bad == ()
 
 
-class Bad:
-    """Every sample but each tenth is bad."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, index: int) -> int:
-        if index % 10:
-            raise BadSampleError("no good", f"file {index}")
-        return index
+def each_tenth(index):
+    """The others are bad."""
+    if index % 10:
+        raise BadSampleError("no good", f"file {index}")
+    return index
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_count_is_exact_and_the_list_is_short(workers):
-    loads = Loader(Bad(3000), 20, num_workers=workers, bad_samples="skip")
+    loads = Loader(Of(each_tenth, 3000), 20, num_workers=workers, bad_samples="skip")
     for epoch in range(1, 3):
         assert [batch.tolist() for batch in loads] == [[k, k + 10] for k in range(0, 3000, 20)]
         assert loads.stats().bad_samples == 2700 * epoch
@@ -312,20 +303,16 @@ def test_the_default_is_an_error_that_names_the_file(root, settings, path):
     loads.close()
 
 
-class Broken:
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> int:
-        if index == 4:
-            raise ValueError("another error")
-        return index
+def broken(index):
+    if index == 4:
+        raise ValueError("another error")
+    return index
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("more", [{}, {"collate_fn": list}])
 def test_other_errors_stay_errors(settings, more):
-    loads = Loader(Broken(), 3, bad_samples="skip", **SETTINGS[settings], **more)
+    loads = Loader(Of(broken, 6), 3, bad_samples="skip", **SETTINGS[settings], **more)
     batches = iter(loads)
     next(batches)
     with pytest.raises(ValueError, match="another error"):
@@ -393,17 +380,9 @@ def test_a_dataset_whose_first_and_last_samples_are_bad(tmp_path, variable):
         CachedDataset(Pictures(tmp_path), bad_samples="no")
 
 
-def test_a_dataset_without_a_good_sample(tmp_path):
+def test_a_dataset_without_a_good_sample():
     with pytest.raises(BadSampleError, match="no good"):
-        Loader(Worst(), 2, bad_samples="skip", size="1MiB")
-
-
-class Worst(Bad):
-    def __init__(self) -> None:
-        super().__init__(9)
-
-    def __getitem__(self, index: int) -> int:
-        raise BadSampleError("no good")
+        Loader(Of(lambda index: each_tenth(index + 1), 9), 2, bad_samples="skip", size="1MiB")
 
 
 def test_a_file_that_is_damaged_after_it_was_cached(tmp_path, cache_name):
@@ -413,8 +392,7 @@ def test_a_file_that_is_damaged_after_it_was_cached(tmp_path, cache_name):
         file.write_bytes(encoded(picture(40, 30, k)))
     options = {"name": cache_name, "size": "8MiB", "bad_samples": "skip", "fingerprint": "one"}
     first = Loader(Pictures(tmp_path), 3, **options)
-    for _ in first:
-        pass
+    list(first)
     files[8].write_bytes(b"")
     again = Loader(Pictures(tmp_path), 3, **options)
     assert joined(labels(again)) == list(range(9))
@@ -434,12 +412,8 @@ def test_resumed_at_every_batch(root, settings, path):
 
     whole = labels(new())
     for at in range(len(whole)) if settings == "alone" else (0, 3, len(whole) - 1):
-        before = new()
-        batches = iter(before)
-        seen = [labels([next(batches)])[0] for _ in range(at)]
-        state = before.state_dict()
+        seen, state = stopped(new(), at, plain=labels_of)
         assert at == 0 or state["position"] == 6 * at
-        before.close()
         after = new()
         after.load_state_dict(state)
         assert seen + labels(after) == whole
@@ -460,14 +434,10 @@ def test_resumed_without_an_order(root, more):
 
     whole = [[k for k in batch if k in GOOD] for batch in order]
     for at in (1, 3, 7):
-        before = new()
-        batches = iter(before)
-        seen = [labels([next(batches)])[0] for _ in range(at)]
-        state = before.state_dict()
+        seen, state = stopped(new(), at, plain=labels_of)
         after = new()
         after.load_state_dict(state)
         assert sorted(seen + labels(after)) == sorted(whole)
-        before.close()
 
 
 def test_ranks_have_the_same_number_of_batches(root):
@@ -478,7 +448,6 @@ def test_ranks_have_the_same_number_of_batches(root):
 
 def test_a_forked_child_counts_for_itself(root):
     loads = loader(Pictures(root))
-    for _ in loads:
-        pass
+    list(loads)
     in_child(lambda: labels(loads) == wanted(loads, 1) and loads.stats().bad_samples == len(DAMAGED))
     assert loads.stats().bad_samples == len(DAMAGED)

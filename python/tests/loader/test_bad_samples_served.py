@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from pictures import encoded
 from served import Server, program, until
-from torch_helpers import TORCH_WARNINGS
+from test_bad_samples import DAMAGED, GOOD, N, wanted
+from torch_helpers import TORCH_WARNINGS, DataLoader, SourceDataset
 
 from stocached import Cache, FetchError, image
 
@@ -22,21 +23,9 @@ pytestmark = [
     *TORCH_WARNINGS,
 ]
 
-N = 40
-
 
 def solid(colour: int, format: str = "JPEG") -> bytes:
     return encoded(np.full((30, 40, 3), colour, np.uint8), format)
-
-
-JPEG = encoded(np.random.default_rng(1).integers(0, 256, (70, 90, 3), np.uint8))
-DAMAGED = {
-    3: ("jpg", JPEG[: len(JPEG) * 3 // 4]),
-    4: ("jpg", b""),
-    13: ("jpg", b"this is a text"),
-    39: ("png", encoded(np.random.default_rng(2).integers(0, 256, (70, 90, 3), np.uint8), "PNG")[:9000]),
-}
-GOOD = [k for k in range(N) if k not in DAMAGED]
 
 
 def name_of(k: int) -> str:
@@ -63,8 +52,6 @@ def picture_of(batch: Any) -> Any:
 
 
 def loader(server: Server, **options: Any) -> Any:
-    from stocached.torch import DataLoader, SourceDataset
-
     transform = options.pop("transform", None)
     dataset = SourceDataset(server.name, transform=transform)
     return DataLoader(dataset, **({"batch_size": 6, "shuffle": True, "seed": 5, "bad_samples": "skip"} | options))
@@ -72,11 +59,6 @@ def loader(server: Server, **options: Any) -> Any:
 
 def as_list(samples: Any) -> Any:
     return np.stack([np.asarray(picture_of(sample)) for sample in samples])
-
-
-def wanted(loads: Any, epoch: int) -> list[list[int]]:
-    order = loads.sampler.order.epoch(epoch).indices().tolist()
-    return [[k for k in order[at : at + 6] if k in GOOD] for at in range(0, N, 6)]
 
 
 @pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}])

@@ -7,7 +7,8 @@ import tempfile
 import warnings
 
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from helpers import stopped
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
 from stocached import InvalidError
 
@@ -87,20 +88,13 @@ def epochs(kind, pipe, workers, generator, settings):
         return [plain(loader) for _ in range(2)], float(torch.rand(()))
 
 
-def ours():
-    from stocached.torch import DataLoader
-
-    return DataLoader
-
-
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("pipe", list(PIPES))
 def test_as_torch_without_workers(pipe, settings):
     if settings != "kept":
         for generator in (None, 7):
-            assert epochs(ours(), pipe, 0, generator, SETTINGS[settings]) == epochs(
-                torch.utils.data.DataLoader, pipe, 0, generator, SETTINGS[settings]
-            )
+            expected = epochs(torch.utils.data.DataLoader, pipe, 0, generator, SETTINGS[settings])
+            assert epochs(DataLoader, pipe, 0, generator, SETTINGS[settings]) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,44 +109,40 @@ def test_as_torch_without_workers(pipe, settings):
 )
 def test_as_torch_with_workers(pipe, workers, settings):
     expected = epochs(torch.utils.data.DataLoader, pipe, workers, None, SETTINGS[settings])
-    assert epochs(ours(), pipe, workers, None, SETTINGS[settings]) == expected
+    assert epochs(DataLoader, pipe, workers, None, SETTINGS[settings]) == expected
 
 
 def test_threads():
     """One thread reads all samples. Several threads would share a dataset that knows one part for
     each process."""
     expected = epochs(torch.utils.data.DataLoader, "shuffled, then sharded", 1, 7, {})
-    assert epochs(ours(), "shuffled, then sharded", 1, 7, {"worker": "thread"}) == expected
-    samples = [x for batch in epochs(ours(), "map", 2, 7, {"worker": "thread"})[0][0] for x in batch]
+    assert epochs(DataLoader, "shuffled, then sharded", 1, 7, {"worker": "thread"}) == expected
+    samples = [x for batch in epochs(DataLoader, "map", 2, 7, {"worker": "thread"})[0][0] for x in batch]
     assert samples == [10 * k for k in range(13)]
     for pipe in ("sharded", "map, sharded"):
         with pytest.raises(InvalidError, match='num_workers=2 with worker="thread"'):
-            ours()(PIPES[pipe](), num_workers=2, worker="thread")
+            DataLoader(PIPES[pipe](), num_workers=2, worker="thread")
 
 
 def test_a_cache_of_parts_is_refused():
     with pytest.raises(InvalidError, match="each worker gives another sample for one index"):
-        ours()(PIPES["map, sharded"](), size="8MiB")
-    assert plain(ours()(PIPES["map"](), batch_size=13, num_workers=2, size="8MiB")) == [[10 * k for k in range(13)]]
+        DataLoader(PIPES["map, sharded"](), size="8MiB")
+    assert plain(DataLoader(PIPES["map"](), batch_size=13, num_workers=2, size="8MiB")) == [[10 * k for k in range(13)]]
 
 
 @pytest.mark.parametrize(("workers", "stop"), [(0, 0), (0, 4), (2, 4)])
 def test_goes_on_from_a_state(workers, stop):
     def loader():
-        return ours()(PIPES["shuffled, then sharded"](), batch_size=2, num_workers=workers)
+        return DataLoader(PIPES["shuffled, then sharded"](), batch_size=2, num_workers=workers)
 
     torch.manual_seed(5)
     whole = plain(loader())
     torch.manual_seed(5)
-    first = loader()
-    batches = iter(first)
-    got = [next(batches) for _ in range(stop)]
-    state = first.state_dict()
-    del batches
+    got, state = stopped(loader(), stop, plain=plain)
     torch.manual_seed(6)
     again = loader()
     again.load_state_dict(state)
-    assert plain(got) + plain(again) == whole
+    assert got + plain(again) == whole
 
 
 def rank_of_two(rank, folder, ranks, workers, kind, results):
@@ -160,7 +150,7 @@ def rank_of_two(rank, folder, ranks, workers, kind, results):
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     torch.manual_seed(rank + 1)  # torch's loader shares the seed of the first rank
-    loader = (ours() if kind == "ours" else torch.utils.data.DataLoader)(
+    loader = (DataLoader if kind == "ours" else torch.utils.data.DataLoader)(
         PIPES["shuffled, then sharded"](), batch_size=2, num_workers=workers
     )
     results.put((rank, [plain(loader) for _ in range(2)]))

@@ -30,10 +30,11 @@ from typing import Any
 import numpy as np
 import parity_datasets as data
 import pytest
+from helpers import Of
 from parity_datasets import N
 from parity_same import Raised, difference, outcome, raised, warned
 from processes import until
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), *TORCH_WARNINGS]
 
@@ -478,24 +479,15 @@ def errors_with_batch_size_none(make, w):
     return one_by_one(iter(make(data.Fails("KeyError", 1, 3), batch_size=None, num_workers=w, sampler=range(5))))
 
 
-@case()
-def errors_in_collate_fn(make, w):
-    return outcome(
-        lambda: next(iter(make(data.Plain(), num_workers=w, collate_fn=data.failing_collate))), "boom", *some_texts(w)
-    )
+@case(
+    over={"collate_fn": {"collate_fn": data.failing_collate}, "worker_init_fn": {"worker_init_fn": data.failing_init}}
+)
+def errors_in(make, w, function):
+    return outcome(lambda: next(iter(make(data.Plain(), num_workers=w, **function))), "boom", *some_texts(w))
 
 
 def some_texts(w: int) -> tuple[str, ...]:
     return ("Traceback (most recent call last)", "fail_here") if w else ()
-
-
-@case()
-def errors_in_worker_init_fn(make, w):
-    return outcome(
-        lambda: next(iter(make(data.Kind("int"), num_workers=w, worker_init_fn=data.failing_init))),
-        "boom",
-        *some_texts(w),
-    )
 
 
 @case(workers=(2,))
@@ -938,8 +930,6 @@ def _torch(*arguments: Any, **options: Any) -> Any:
 def _ours(worker: str, *arguments: Any, **options: Any) -> Any:
     if AGAINST_ITSELF:
         return torch.utils.data.DataLoader(*arguments, **options)
-    from stocached.torch import DataLoader
-
     if worker == "thread" and options.get("num_workers"):
         options["worker"] = "thread"
     return DataLoader(*arguments, **options)
@@ -986,8 +976,6 @@ def test_same(index: int, workers: int, worker: str) -> None:
 
 
 def _loader(*arguments: Any, **options: Any) -> Any:
-    from stocached.torch import DataLoader
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return DataLoader(*arguments, **options)
@@ -1044,23 +1032,10 @@ TEXTS = {
 }
 
 
-class Texts:
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> Any:
-        return TEXTS[self.kind](index)
-
-
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts_come_in_the_same_containers_in_each_batch(kind: str) -> None:
     """Later batches are made by columns, as the loader knows the form of samples then."""
-    from stocached.torch import DataLoader
-
-    batches = [list(make(Texts(kind), 4, num_workers=1)) for make in (torch.utils.data.DataLoader, DataLoader)]
+    batches = [list(make(Of(TEXTS[kind], 64), 4, num_workers=1)) for make in (torch.utils.data.DataLoader, DataLoader)]
     for theirs, ours in zip(*batches):
         assert difference(theirs, ours) is None
 

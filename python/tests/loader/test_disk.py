@@ -3,6 +3,7 @@ kills, damaged files, each kind of worker, and bad input."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loader_datasets import Numbers, check, sample
+from helpers import Of
+from loader_datasets import Numbers, read, sample
 from processes import until
 from programs import FOLDER, Program
 
@@ -52,10 +54,6 @@ def written(loader, count):
 def loader_of(dataset, folder, **more):
     settings = {"size": "5MB", "fingerprint": "here", "disk": "64MiB", "disk_dir": folder, **more}
     return Loader(dataset, 8, **settings)
-
-
-def indices_of(loader):
-    return [index for batch in loader for index in check(batch)]
 
 
 @pytest.mark.parametrize(
@@ -130,25 +128,17 @@ def test_killed_at_the_end(tmp_path):
     assert loads(log) == list(range(SAMPLES))
 
 
-class Pairs:
-    """Samples of two fields; or of lengths that differ."""
-
-    def __init__(self, vary):
-        self.vary = vary
-
-    def __len__(self):
-        return 50
-
-    def __getitem__(self, index):
-        n = 10 + index if self.vary else 16
-        return {"data": np.full(n, index, np.int32), "label": index}
+def pairs(index, vary):
+    """A sample of two fields; with `vary`, of a length of its own."""
+    n = 10 + index if vary else 16
+    return {"data": np.full(n, index, np.int32), "label": index}
 
 
 @pytest.mark.parametrize("vary", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_fields_and_shapes(vary, workers, tmp_path):
     for program in range(2):
-        dataset = Pairs(vary)
+        dataset = Of(functools.partial(pairs, vary=vary), 50)
         loader = Loader(
             dataset, None, size="20MB", fingerprint="pairs", disk="64MiB", disk_dir=tmp_path, num_workers=workers,
             variable=vary,
@@ -167,7 +157,7 @@ def test_fields_and_shapes(vary, workers, tmp_path):
 
 def test_damaged_samples_are_loaded_again(tmp_path):
     loader = loader_of(Numbers(40), tmp_path)
-    indices_of(loader)
+    read(loader)
     del loader
     (file,) = tmp_path.glob("*.tier")
     data = bytearray(file.read_bytes())
@@ -176,7 +166,7 @@ def test_damaged_samples_are_loaded_again(tmp_path):
     data[at + 100] ^= 1
     file.write_bytes(data)
     loader = loader_of(Numbers(40), tmp_path)
-    assert sorted(indices_of(loader)) == list(range(40))
+    assert sorted(read(loader)) == list(range(40))
     assert loader.cache._disk.flush()
     stats = loader.stats()
     assert (stats.disk_hits, stats.disk_poisoned, stats.disk_writes) == (39, 1, 1)
@@ -189,7 +179,7 @@ def has_lock(fd):
 def test_a_disk_that_fails_is_counted_and_warned_of_once(tmp_path, recwarn):
     """The descriptor becomes one that can only be written."""
     loader = loader_of(Numbers(40), tmp_path, disk_policy=None, size="4300KB")
-    indices_of(loader)
+    read(loader)
     assert loader.cache._disk.flush()
     assert not recwarn
     path = loader.cache._disk.path
@@ -200,7 +190,7 @@ def test_a_disk_that_fails_is_counted_and_warned_of_once(tmp_path, recwarn):
     os.close(other)
     loader.cache.clear()
     for _ in range(2):
-        assert sorted(indices_of(loader)) == list(range(40))
+        assert sorted(read(loader)) == list(range(40))
     (said,) = [str(one.message) for one in recwarn]
     assert "the disk fails: " in said
     assert path in said
@@ -212,7 +202,7 @@ def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
     folder = tmp_path / "disk"
     folder.mkdir()
     loader = loader_of(Numbers(40), folder)
-    indices_of(loader)
+    read(loader)
     assert loader.cache._disk.flush()
     assert not recwarn
     path = loader.cache._disk.path
@@ -228,7 +218,7 @@ def test_a_file_that_is_taken_away_is_warned_of_once(did, tmp_path, recwarn):
     if did == "removed with its folder":
         folder.rmdir()
     for _ in range(2):
-        assert sorted(indices_of(loader)) == list(range(40))
+        assert sorted(read(loader)) == list(range(40))
     (said,) = [str(one.message) for one in recwarn]
     wanted = f"another program has {did.split()[0]} {path}: what this program stores there is lost"
     assert ("the disk fails: stat " if did == "hidden" else wanted) in said
@@ -247,7 +237,7 @@ def test_a_small_disk_holds_others_than_the_memory(policy, tmp_path):
         assert 40 < slots < 80
         for _ in range(2):
             before, evicted = loader.stats(), loader.cache.stats().evicted
-            assert sorted(indices_of(loader)) == list(range(80))
+            assert sorted(read(loader)) == list(range(80))
             assert loader.cache._disk.flush()
         last, evicted = loader.stats() - before, loader.cache.stats().evicted - evicted
         # cost: a sample may go before it is read, and for each one that the disk takes another goes
@@ -262,7 +252,7 @@ def test_a_disk_for_a_part(policy, tmp_path):
         Numbers(40), tmp_path, disk=(2 << 20) + 16 * 4000, size="4250KB", disk_policy=policy
     )  # 12 in memory
     for _ in range(3):
-        assert sorted(indices_of(loader)) == list(range(40))
+        assert sorted(read(loader)) == list(range(40))
         assert loader.cache._disk.flush()
     if policy is None:
         assert 0 < loader.stats().disk_writes <= 16
@@ -273,15 +263,15 @@ def test_a_disk_for_a_part(policy, tmp_path):
 
 def test_a_loader_that_is_made_again_keeps_the_disk(tmp_path):
     loader = loader_of(Numbers(40), tmp_path, size="4300KB")
-    indices_of(loader)
+    read(loader)
     assert loader.cache._disk.flush()
     again = loader._again()
     assert again.cache._disk is loader.cache._disk
-    indices_of(again)
+    read(again)
     assert again.stats().disk_hits > 0
     assert again.stats().disk_writes == 0
     unpickled = pickle.loads(pickle.dumps(loader))
-    assert sorted(indices_of(unpickled)) == list(range(40))
+    assert sorted(read(unpickled)) == list(range(40))
     assert unpickled.stats().disk_writes == 0
 
 
@@ -296,12 +286,12 @@ class Random(Numbers):
 def test_random_samples_do_not_stay_on_the_disk(tmp_path):
     loader = loader_of(Random(40), tmp_path)
     with pytest.raises(NondeterministicDatasetError):
-        indices_of(loader)
+        read(loader)
     assert loader.cache._disk.flush()
     assert loader.stats().disk_misses > 10
     loader.cache.close()
     loader = loader_of(Numbers(40), tmp_path)
-    assert sorted(indices_of(loader)) == list(range(40))
+    assert sorted(read(loader)) == list(range(40))
     assert loader.stats().disk_hits == 0
 
 
@@ -359,9 +349,9 @@ def test_other_settings_while_the_file_is_in_use(tmp_path):
     first = loader_of(Numbers(40), tmp_path)
     with pytest.raises(Exception, match=f"other settings.*process {os.getpid()} .*use it"):
         loader_of(Numbers(40), tmp_path, disk="32MiB")
-    assert sorted(indices_of(first)) == list(range(40))
+    assert sorted(read(first)) == list(range(40))
     first.cache.close()
-    assert sorted(indices_of(loader_of(Numbers(40), tmp_path, disk="32MiB"))) == list(range(40))
+    assert sorted(read(loader_of(Numbers(40), tmp_path, disk="32MiB"))) == list(range(40))
 
 
 def test_a_server_has_the_file(tmp_path):

@@ -81,24 +81,6 @@ def check(make, state: dict, count: int) -> None:
     assert refused > count // 4
 
 
-def test_states_of_a_loader_with_a_seed():
-    def make():
-        return Loader(DATA, 4, seed=1)
-
-    loader = make()
-    next(iter(loader))
-    check(make, json.loads(json.dumps(loader.state_dict())), 60)
-
-
-def test_states_of_a_loader_of_lists():
-    def make():
-        return Loader(source(DATA).flat_map(lambda number: [number] * (number % 3)).batch(4), seed=1)
-
-    loader = make()
-    next(iter(loader))
-    check(make, json.loads(json.dumps(loader.state_dict())), 120)
-
-
 def ten(file):
     return range(4 * file, 4 * file + 4)
 
@@ -111,11 +93,27 @@ def streams():
     return Streams(list(range(10)), 2, ten, seed=1)
 
 
-@pytest.mark.parametrize("make", [rows, streams])
-def test_states_of_rows(make):
+def of_torch():
+    from stocached.torch import DataLoader
+
+    return DataLoader(np.arange(40), 4, shuffle=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [
+        (lambda: Loader(DATA, 4, seed=1), 60),
+        (lambda: Loader(source(DATA).flat_map(lambda number: [number] * (number % 3)).batch(4), seed=1), 120),
+        (rows, 120),
+        (streams, 120),
+        pytest.param(of_torch, 250, marks=pytest.mark.torch),
+    ],
+    ids=["seed", "lists", "rows", "streams", "torch"],
+)
+def test_states(make, count):
     loader = make()
     next(iter(loader))
-    check(make, json.loads(json.dumps(loader.state_dict())), 120)
+    check(make, json.loads(json.dumps(loader.state_dict())), count)
 
 
 @pytest.mark.parametrize("make", [rows, streams, lambda: Loader(DATA, 4, seed=1), lambda: BlockSampler(40, seed=1)])
@@ -167,19 +165,6 @@ def test_states_of_another_kind_of_loader():
     states[0]["generators"]["start"].clear()
     with pytest.raises(StateError, match="no state of torch"):
         kinds[0]().load_state_dict(states[0])
-
-
-@pytest.mark.torch
-def test_states_of_a_loader_with_a_sampler_of_torch():
-    torch = pytest.importorskip("torch")
-    from stocached.torch import DataLoader
-
-    def make():
-        return DataLoader(torch.arange(40), 4, shuffle=True)
-
-    loader = make()
-    next(iter(loader))
-    check(make, loader.state_dict(), 250)
 
 
 @pytest.mark.torch

@@ -29,6 +29,9 @@ class Large:
 
     def __getitem__(self, index):
         self.loaded.append(index)
+        return self.sample(index)
+
+    def sample(self, index):
         return np.full(1 << 16, index, np.uint8)
 
 
@@ -78,18 +81,14 @@ def test_no_more_is_gathered_ahead_than_its_bytes_allow(limit, ahead):
     assert len(batches._pending) == ahead
 
 
-class Told:
+class Told(Large):
     """The program tells it the epoch through memory that workers share. For threads and for processes."""
 
     def __init__(self):
+        super().__init__()
         self.epoch = np.frombuffer(mmap.mmap(-1, 8), np.int64)
-        self.loaded = []
 
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        self.loaded.append(index)
+    def sample(self, index):
         return {"index": np.int64(index), "epoch": np.int64(self.epoch[0])}
 
 
@@ -181,8 +180,7 @@ def test_hits_that_were_gathered_ahead_are_those_of_the_cache_when_the_epoch_beg
 
 def test_the_next_epoch_is_gathered_without_workers():
     loader = Loader(Large(), BATCH, shuffle=True, seed=5, size="16MiB")
-    for _ in loader:
-        pass
+    list(loader)
     batches = iter(loader)
     for _ in range(N // BATCH):
         next(batches)
@@ -201,8 +199,7 @@ def test_the_next_epoch_is_not_gathered_beside_batches_that_nothing_hides(monkey
         "stocached._loader.gather_iterator._MIN_OVERLAP_NS", 10**12
     )  # ns: the training loop counts as computing nothing, however slow this machine is
     loader = Loader(Large(), BATCH, shuffle=True, seed=5, size="16MiB")
-    for _ in loader:
-        pass
+    list(loader)
     batches = iter(loader)
     for _ in range(N // BATCH - 1):
         next(batches)

@@ -10,7 +10,6 @@ import multiprocessing
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import Of, python
 from processes import in_threads, meanwhile
 
 import stocached
@@ -153,11 +153,7 @@ def test_another_process_has_the_caches_of_a_pipe_or_makes_them_anew(closed):
         print([[batch.tolist() for batch in loader], loader.stats().misses])
         loader.close()
         assert all(cache.closed for cache in loader._caches())"""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), sent], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    batches, misses = ast.literal_eval(done.stdout)
+    batches, misses = ast.literal_eval(python(code, sent).stdout)
     assert batches == expected
     assert (misses == 0) is not closed
 
@@ -202,17 +198,13 @@ def test_a_cache_is_renewed_while_threads_iterate_over_its_pipe():
         sys.setswitchinterval(interval)
 
 
-class Growing(Numbers):
-    def __getitem__(self, index):
-        return np.zeros(4 + (index == 7))
-
-
 @pytest.mark.parametrize("how", ["warning", "trace"])
 def test_close_ends_all_though_it_raises(how, tmp_path):
     trace = tmp_path / "runs" / "run.json"
     trace.parent.mkdir()
     more = {} if how == "warning" else {"trace": str(trace)}
-    loader = Loader(Growing(), 4, size="16MiB", num_workers=1, persistent_workers=True, **more)
+    growing = Of(lambda index: np.zeros(4 + (index == 7)), N)
+    loader = Loader(growing, 4, size="16MiB", num_workers=1, persistent_workers=True, **more)
     batches = iter(loader)
     with pytest.raises(ValueError, match="shapes"):
         for _ in batches:
@@ -465,5 +457,5 @@ def test_a_daemon_thread_that_reads_while_the_program_ends_prints_nothing(loader
 
         done = run_alone(request.getfixturevalue("warm"), tmp_path, program)
     else:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+        done = python(program, timeout=120, check=False, options=())
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

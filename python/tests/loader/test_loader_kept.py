@@ -7,8 +7,8 @@ import gc
 import hashlib
 import os
 import pickle
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
@@ -151,28 +151,18 @@ def test_ring_has_a_limit_and_what_lies_beyond_is_right_as_well(way):
     loader.close()
 
 
+def use(batch):
+    for _ in range(50):
+        check(batch)
+
+
 def test_batches_may_end_in_any_thread():
     loader = Loader(Numbers(N), BATCH, size="16MiB")
     read(loader)
-    batches = iter(loader)
-    errors = []
-
-    def use(batch, number):
-        try:
-            for _ in range(50):
-                check(batch)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = []
-    for number, batch in enumerate(batches):
-        thread = threading.Thread(target=use, args=(batch, number))
-        thread.start()
-        threads.append(thread)
-        del batch
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(N // BATCH) as pool:
+        calls = [pool.submit(use, batch) for batch in loader]
+    for call in calls:
+        call.result()
 
 
 def look(connection, batch) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from loader_datasets import Asleep, Numbers, check, read
+from loader_datasets import Asleep, Numbers, check, drained, read
 from processes import gone, limit, lives, until
 from programs import FOLDER, run
 from programs import Program as Started
@@ -144,16 +144,8 @@ def test_sampler_that_fails_loses_no_batch():
         {"num_workers": 2, "size": "16MiB"},
         {"num_workers": 2, "collate_fn": np.stack},
     ):
-        got, errors = [], 0
-        batches = iter(Loader(Numbers(40), 4, sampler=sampler(), **settings))
-        while True:
-            try:
-                got += check(next(batches))
-            except KeyError:
-                errors += 1
-            except StopIteration:
-                break
-        assert (got, errors) == (list(range(24)), 1)
+        seen, errors = drained(iter(Loader(Numbers(40), 4, sampler=sampler(), **settings)), KeyError)
+        assert (seen, len(errors)) == (list(range(24)), 1)
 
 
 # ------------------------------------------------------------ ends of the program

@@ -8,12 +8,13 @@ import pickle
 import random
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
+from helpers import Of
+from processes import in_threads
 
-from stocached import InvalidError, Loader, NondeterministicDatasetError, StateError, source
+from stocached import InvalidError, Loader, NondeterministicDatasetError, Order, StateError
 from stocached.prepare import BlockStorage
 
 
@@ -31,11 +32,6 @@ class Numbers:
 class Unsized:
     def __getitem__(self, index):
         return index
-
-
-class Random(Numbers):
-    def __getitem__(self, index):
-        return np.full(3, random.random()), index
 
 
 @pytest.mark.parametrize(
@@ -61,23 +57,38 @@ class Random(Numbers):
         ({"trace": 5}, "trace=5; it must be the path"),
         ({"size": 0}, "size=0 holds no sample; leave out size="),
         ({"size": "0GiB"}, "size='0GiB' holds no sample"),
+        ({"persistent_workers": True}, "num_workers"),
+        ({"worker": "fibre"}, "worker='fibre'"),
+        ({"ends": "round", "seed": 1}, "ends='round'"),
+        ({"ends": "pad", "sampler": [1]}, "seed= or order="),
+        ({"seed": 1, "sampler": [1]}, "sampler="),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 1, "rank": 0}, "world_size=None"),
+        ({"seed": 1, "rank": 2, "world_size": 2}, "rank=2"),
+        ({"order": Order(5)}, "5 samples"),
+        ({"order": Order(40), "seed": 2}, "seed=2"),
+        ({"order": "shuffled", "shuffle": True}, "shuffle="),
+        ({"shuffle": True, "sampler": [1]}, "sampler="),
+        ({"batch_sampler": [[1]]}, "batch_sampler="),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"batch_size": None, "drop_last": True}, "batch_size=None"),
+        ({"augment": 3}, "augment=3"),
+        ({"fingerprint": "v1"}, "fingerprint="),
     ],
 )
 def test_a_wrong_setting_is_named_when_the_loader_is_made(settings, message):
     with pytest.raises(InvalidError, match=message):
-        Loader(Numbers(), 8, **settings)
+        Loader(Numbers(), **{"batch_size": 8, **settings})
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_workers": 2}, {"size": "16MiB"}, {"size": "16MiB", "num_workers": 2}])
 def test_samples_of_different_shapes_are_said_with_what_to_do(settings):
-    class Growing(Numbers):
-        def __getitem__(self, index):
-            return np.zeros((3, 1 + index)), index
-
+    growing = Of(lambda index: (np.zeros((3, 1 + index)), index), 40)
     with pytest.raises(
         ValueError, match=r"have the shapes \(3, 1\) and \(3, 2\); give samples of one shape.*collate_fn="
     ):
-        next(iter(Loader(Growing(), 4, **settings)))
+        next(iter(Loader(growing, 4, **settings)))
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64, np.uint8])
@@ -116,14 +127,6 @@ def test_a_named_cache_that_holds_all_samples_may_be_asked_for_larger(cache_name
         Loader(Numbers(), 10, name=cache_name, size=size, fingerprint="numbers").close()
 
 
-@pytest.mark.parametrize("index", [(3,), [3], "3", b"3", 3.0, float("nan"), None, np.array([3])])
-def test_what_a_sampler_gives_that_is_no_number(index):
-    with pytest.raises(InvalidError, match="names no sample: indices are whole numbers"):
-        list(Loader(Numbers(), 1, sampler=[0, index], size="16MiB"))
-    with pytest.raises(InvalidError, match="names no sample: indices are whole numbers"):
-        source(Numbers())[index]
-
-
 @pytest.mark.parametrize("index", [40, -41, 2**63, -(2**70)])
 def test_a_number_of_a_sampler_that_is_out_of_range(index):
     with pytest.raises(IndexError, match=f"^index {index} is out of range; the dataset has 40 samples$"):
@@ -138,7 +141,7 @@ def test_whole_numbers_of_any_type(index):
 def test_randomness_is_told_with_what_can_be_done():
     says = r"its item 0 \(\w+ of float\d+\) differs.*augment=.*Loader\(dataset, \.\.\., allow_random=True\)"
     with pytest.raises(NondeterministicDatasetError, match=says):
-        Loader(Random(), 8, size="8MiB")
+        Loader(Of(lambda index: (np.full(3, random.random()), index), 40), 8, size="8MiB")
 
 
 def test_the_state_of_a_sampler_is_of_as_many_samples():
@@ -160,12 +163,15 @@ def test_the_state_of_a_dataset_without_a_length():
     assert [batch.tolist() for batch in second] == [[3, 4]]
 
 
-def test_a_state_with_and_without_an_order_of_ours():
+def test_a_state_of_another_order():
     with_order, without = Loader(Numbers(), 8, shuffle=True, seed=1), Loader(Numbers(), 8, sampler=range(40))
     with pytest.raises(StateError, match="this loader has a sampler, without seed= or order=; make it with"):
         without.load_state_dict(with_order.state_dict())
     with pytest.raises(StateError, match="the state is of a sampler, without seed= or order=, this loader has Order"):
         with_order.load_state_dict(without.state_dict())
+    for state in ({"version": 99}, Loader(Numbers(), 8, shuffle=True, seed=2).state_dict()):
+        with pytest.raises(StateError):
+            with_order.load_state_dict(state)
 
 
 @pytest.mark.parametrize(
@@ -176,16 +182,11 @@ def test_threads_that_share_an_iteration_get_each_sample_once(settings):
     with contextlib.closing(Loader(Numbers(400), 4, **settings)) as loader:
         batches, seen = iter(loader), []
 
-        def take():
+        def take(_):
             for batch in batches:
                 seen.append([label for _, label in batch] if "collate_fn" in settings else batch[1].tolist())
 
-        threads = [threading.Thread(target=take, daemon=True) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive()
+        in_threads(3, take)
         assert sorted(label for labels in seen for label in labels) == list(range(400))
 
 

@@ -4,6 +4,7 @@ errors, small batch pools, and caches without gather."""
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import signal
 import threading
@@ -12,7 +13,8 @@ import warnings
 
 import numpy as np
 import pytest
-from loader_datasets import Numbers, check, read
+from helpers import Of, outcomes
+from loader_datasets import Numbers, check, read, sample
 from processes import until
 
 from stocached import InvalidError, Loader, source
@@ -21,15 +23,8 @@ from stocached._datasets.cached_samples import CachedSamples
 
 def drained(batches):
     """The first sample of each batch, and the names of errors."""
-    got = []
-    while len(got) < 50:
-        try:
-            got.append(check(next(batches))[0])
-        except StopIteration:
-            return got
-        except Exception as error:
-            got.append(type(error).__name__)
-    raise AssertionError(got)
+    found = itertools.islice(outcomes(batches), 50)
+    return [type(one).__name__ if isinstance(one, Exception) else check(one)[0] for one in found]
 
 
 class Forward(Numbers):
@@ -53,16 +48,6 @@ def add(sample):
     return sample + 1000
 
 
-class Longer(Numbers):
-    def __getitem__(self, index):
-        return np.full(4 + index % 3, index)
-
-
-class Named(Numbers):
-    def __getitem__(self, index):
-        return {"number": np.full(4, index), "name": f"number {index}"}
-
-
 def test_augment_of_the_dataset_is_not_lost_in_later_epochs():
     loader = Loader(CachedSamples(Numbers(16), size="16MiB", augment=add), 4, num_workers=2, persistent_workers=True)
     for _ in range(4):
@@ -72,7 +57,11 @@ def test_augment_of_the_dataset_is_not_lost_in_later_epochs():
     loader.close()
 
 
-@pytest.mark.parametrize("dataset", [Longer(16), Named(16)], ids=["variable", "strings"])
+LONGER = Of(lambda index: np.full(4 + index % 3, index), 16)
+NAMED = Of(lambda index: {"number": np.full(4, index), "name": f"number {index}"}, 16)
+
+
+@pytest.mark.parametrize("dataset", [LONGER, NAMED], ids=["variable", "strings"])
 def test_samples_that_are_no_columns_in_later_epochs(dataset):
     # the cache ends with the copy
     loader = Loader(copy.copy(dataset), 1, size="16MiB", num_workers=2, persistent_workers=True)
@@ -88,11 +77,8 @@ def test_samples_that_are_no_columns_in_later_epochs(dataset):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("size", [None, "16MiB"], ids=["uncached", "cached"])
 def test_negative_indices_count_from_the_end(workers, size):
-    class Both(Numbers):
-        def __getitem__(self, index):
-            return super().__getitem__(index % self.n)
-
-    loader = Loader(Both(8), 2, sampler=[-1, np.int64(-8), 3, -3], num_workers=workers, size=size)
+    both = Of(lambda index: sample(index % 8), 8)
+    loader = Loader(both, 2, sampler=[-1, np.int64(-8), 3, -3], num_workers=workers, size=size)
     for _ in range(3):
         assert [check(batch) for batch in loader] == [[7, 0], [3, 5]]
 
@@ -126,14 +112,10 @@ def test_a_column_of_numbers_has_the_type_of_their_arrays():
         assert (batch.dtype, batch.tolist()) == (wanted.dtype, wanted.tolist()), column
 
 
-class Pairs(Numbers):
-    def __getitem__(self, index):
-        return super().__getitem__(int(index[0]) + int(index[1]))
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_indices_that_are_arrays_reach_the_dataset_as_they_are(workers):
-    loader = Loader(Pairs(8), 2, sampler=[np.array([1, 2]), np.array([0, 4]), np.array([5, 0])], num_workers=workers)
+    pairs, sampler = Of(lambda pair: sample(int(sum(pair))), 8), [np.array([1, 2]), np.array([0, 4]), np.array([5, 0])]
+    loader = Loader(pairs, 2, sampler=sampler, num_workers=workers)
     assert [check(batch) for batch in loader] == [[3, 4], [5]]
 
 
@@ -144,14 +126,8 @@ def test_indices_that_are_arrays_reach_the_dataset_as_they_are(workers):
 )
 def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_order):
     many = [list(range(at, at + batch)) for at in range(0, count * batch, batch)]
-
-    class Small(Numbers):
-        def __getitem__(self, index):
-            return np.array([index, -index])
-
-    loader = Loader(
-        Small(count * batch), batch_sampler=many, num_workers=3, prefetch_factor=1, size=size, in_order=in_order
-    )
+    small = Of(lambda index: np.array([index, -index]), count * batch)
+    loader = Loader(small, batch_sampler=many, num_workers=3, prefetch_factor=1, size=size, in_order=in_order)
     batches = iter(loader)
     assert batches._runtime.task_queue._capacity == 4096
     got = [rows.tolist() for rows in batches]
@@ -168,15 +144,12 @@ def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_o
     ],
 )
 def test_a_batch_size_far_beyond_the_dataset_gives_all_samples_in_one_batch(settings, batch_size):
-    class Large(Numbers):
-        def __getitem__(self, index):
-            return np.full(10_000, index)
-
-    loader = Loader(Large(16), batch_size, **settings)
+    large = Of(lambda index: np.full(10_000, index), 16)
+    loader = Loader(large, batch_size, **settings)
     for _ in range(2):
         assert [batch[:, 0].tolist() for batch in loader] == [list(range(16))]
     loader.close()
-    repeated = Loader(Large(16), batch_size, sampler=[*range(16)] * 20, **settings)
+    repeated = Loader(large, batch_size, sampler=[*range(16)] * 20, **settings)
     assert [batch[:, -1].tolist() for batch in repeated] == [[*range(16)] * 20]
     repeated.close()
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from helpers import Of
+from torch_helpers import TORCH_WARNINGS, CachedDataset, DataLoader, torch
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -23,8 +24,6 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
     ids=["weights", "weights, each once", "all alike", "none"],
 )
 def test_weights_with_replacement_keep_what_is_read_most(sampler, policy):
-    from stocached.torch import DataLoader
-
     dataset = torch.utils.data.TensorDataset(torch.zeros(100, 100_000, dtype=torch.uint8))
     loader = DataLoader(dataset, 10, sampler=sampler(), size="8MiB")
     assert loader.cache.slots < 100
@@ -32,29 +31,21 @@ def test_weights_with_replacement_keep_what_is_read_most(sampler, policy):
     loader.close()
 
 
-class Slow:
+def one_in_eight_waits(index: int) -> Any:
     """One sample in eight waits for its source."""
-
-    def __len__(self) -> int:
-        return 80
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(0.03 if index % 8 == 3 else 0.0)
-        return torch.full((4000,), index, dtype=torch.uint8)
+    time.sleep(0.03 if index % 8 == 3 else 0.0)
+    return torch.full((4000,), index, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_samples_of_a_subset_have_costs_of_their_own(depth):
     """torch gives each Subset __getitems__, which loads one sample after the other."""
-    from stocached.torch import CachedDataset
-
-    dataset: Any = Slow()
+    dataset: Any = Of(one_in_eight_waits, 80)
     for _ in range(depth):
         dataset = torch.utils.data.Subset(dataset, range(80))
     cached = CachedDataset(dataset, size=4_300_000 + 40 * 4096)
     assert cached.cache.policy == "cost", "the default of a cache for a part of the samples"
-    for _ in torch.utils.data.DataLoader(cached, 8):
-        pass
+    list(torch.utils.data.DataLoader(cached, 8))
     costs = cached.cache.costs().reshape(-1, 8)
     slow = ~(costs[:, 3] <= 2 * np.nanmedian(costs, axis=1))  # nan: far longer than the others
     assert slow.sum() >= 7, costs  # of 10 batches

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from torch_helpers import run_ranks
+from torch_helpers import DataLoader, run_ranks
 
 pytestmark = pytest.mark.torch
 
@@ -54,8 +54,6 @@ RANK = """
 
 
 def test_two_ranks_load_each_sample_once(warm_ranks, cache_name, tmp_path):
-    from stocached.torch import DataLoader
-
     program, folder = tmp_path / "rank.py", tmp_path / "loads"
     folder.mkdir()
     program.write_text(textwrap.dedent(RANK))
@@ -81,7 +79,7 @@ def test_two_ranks_load_each_sample_once(warm_ranks, cache_name, tmp_path):
     # One rank continues the epoch of two.
     for step in (0, 2, 5):
         state = results[0]["states"][step]
-        loader = DataLoader(Samples(), BATCH, shuffle=True, seed=11, rank=0, world_size=1)
+        loader = DataLoader(range(SAMPLES), BATCH, shuffle=True, seed=11, rank=0, world_size=1)
         loader.load_state_dict(state)
         before = [label for result in results for batch in result["seen"][0][: step + 1] for label in batch]
         after = [label for batch in loader for label in batch.tolist()]
@@ -95,14 +93,3 @@ def count_loads(folder: Path) -> dict[int, int]:
         index = int(file.name.partition("-")[0])
         loads[index] = loads.get(index, 0) + len(file.read_text())
     return loads
-
-
-class Samples:
-    def __len__(self):
-        return SAMPLES
-
-    def __getitem__(self, index):
-        return index
-
-
-# ------------------------------------------------------------ torch's loader

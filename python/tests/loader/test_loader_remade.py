@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers import Of
 from processes import until
 from served import expected, program
 
@@ -18,15 +19,8 @@ from stocached._datasets import cache_backed
 N = 40
 
 
-class Numbers:
-    def __init__(self, first=0):
-        self.first = first
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        return np.full(8, self.first + index, np.int64)
+def dataset(first=0):
+    return Of(lambda index: np.full(8, first + index, np.int64), N)
 
 
 def first_values(loader):
@@ -47,7 +41,7 @@ WORKERS = [
 
 PIPES = {
     "lists": lambda first: first.flat_map(lambda sample: [sample]),
-    "a side": lambda first: mix([first, source(Numbers(N))]),
+    "a side": lambda first: mix([first, source(dataset(N))]),
 }
 
 
@@ -58,7 +52,7 @@ def test_stages_of_a_pipe_read_and_fill_the_new_cache(cache_name, kind, workers)
         def cached(above):
             return above.cache("8MiB", name=cache_name, fingerprint="numbers")
 
-        numbers = source(Numbers())
+        numbers = source(dataset())
         return cached(PIPES[kind](numbers)) if kind == "lists" else PIPES[kind](cached(numbers))
 
     loader = Loader(pipe().batch(4), num_workers=workers, persistent_workers=workers > 0)
@@ -81,7 +75,7 @@ def test_stages_of_a_pipe_read_and_fill_the_new_cache(cache_name, kind, workers)
     ids=["none", "kept", "threads", "new", "kept, cache="],
 )
 def test_the_next_epoch_reads_and_fills_the_new_cache(cache_name, settings, given):
-    data = Numbers()
+    data = dataset()
     named = {"name": cache_name, "fingerprint": "numbers"}
     with contextlib.ExitStack() as stack:
         if given == "cache=":
@@ -97,7 +91,7 @@ def test_the_next_epoch_reads_and_fills_the_new_cache(cache_name, settings, give
         assert first_values(loader) == list(range(N)), "no other cache has its place"
         assert loader.cache is before
 
-        other = stack.enter_context(Loader(Numbers(), 4, **named).cache)
+        other = stack.enter_context(Loader(dataset(), 4, **named).cache)
         other.put(7, np.full(8, 7, np.int64))
         misses = loader.stats().misses
         assert first_values(loader) == list(range(N))
@@ -112,7 +106,7 @@ def test_the_next_epoch_reads_and_fills_the_new_cache(cache_name, settings, give
     "other", [{"fingerprint": "others"}, {"fingerprint": None}, {"shape": 4}, {"samples": N + 1}], ids=str
 )
 def test_a_cache_of_other_samples_is_not_read(cache_name, other):
-    loader = Loader(Numbers(), 4, name=cache_name, fingerprint="numbers")
+    loader = Loader(dataset(), 4, name=cache_name, fingerprint="numbers")
     assert first_values(loader) == list(range(N))
     before = loader.cache
     remove(cache_name)

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from loader_datasets import Deadly, Numbers, check, read
+from loader_datasets import Deadly, Numbers, check, drained, read
 
 from stocached import CorruptError, Loader, WorkerLostError
 from stocached._datasets.cached_samples import CachedSamples
@@ -59,19 +59,8 @@ class Few(Numbers):
 
 @pytest.mark.parametrize("worker", ["process", "thread"])
 def test_errors_and_odd_samples_between_others(worker):
-    loader = Loader(Few(160), 8, num_workers=2, worker=worker)
-    batches = iter(loader)
-    seen, errors = [], []
-    while True:
-        try:
-            batch = next(batches)
-        except StopIteration:
-            break
-        except ValueError as error:
-            errors.append(str(error))
-        else:
-            seen += check(batch)
-    assert errors[:2] == ["no sample 70", "no sample 93"]
+    seen, errors = drained(iter(Loader(Few(160), 8, num_workers=2, worker=worker)), ValueError)
+    errors = [str(error) for error in errors]
     assert "no sample 71" not in "".join(errors)  # the first error of a batch is raised
     assert len(errors) == 3  # samples of other shapes cannot be stacked either
     assert seen == [index for index in range(160) if index // 8 not in (8, 11, 15)]
@@ -130,16 +119,8 @@ def test_a_cache_that_fails_is_an_error_of_the_sample(worker, monkeypatch):
     list(loader)
     monkeypatch.setattr(CachedSamples, "peek_several", fail)
     monkeypatch.setattr(CachedSamples, "peek", fail_once)
-    seen, errors = [], []
-    batches = iter(loader)
-    while True:
-        try:
-            seen += check(next(batches) - 1)
-        except StopIteration:
-            break
-        except CorruptError as error:
-            errors.append("sample 77" in str(error))
-    assert errors == [True]
+    seen, errors = drained(map(lambda batch: batch - 1, iter(loader)), CorruptError)  # noqa: C417 - a generator ends with its first error
+    assert ["sample 77" in str(error) for error in errors] == [True]
     assert seen == [index for index in range(160) if index // 8 != 9]
 
 

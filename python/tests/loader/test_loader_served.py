@@ -12,8 +12,9 @@ import time
 import pytest
 from pictures import encoded, picture
 from served import expected, until
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, SourceDataset, torch
 
+from stocached import FetchError, InvalidError, _native, image
 from stocached._order.order import WeightedOrder
 from stocached.order import Order
 
@@ -21,8 +22,6 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 
 def loader(name, **options):
-    from stocached.torch import DataLoader, SourceDataset
-
     return DataLoader(SourceDataset(name, timeout=60), **{"batch_size": 10, "shuffle": True, "seed": 3, **options})
 
 
@@ -148,8 +147,6 @@ UNANNOUNCED = {
 @pytest.mark.parametrize("policy", ["planned", "lru"])
 def test_a_loader_says_why_it_announces_nothing(server, case, policy, caplog):
     """Once, and only for a cache that would use the order. The samples come all the same."""
-    from stocached.torch import DataLoader, SourceDataset
-
     why, made, options = UNANNOUNCED[case]
     server.records(100, policy=policy, size=(4 << 20) + 50 * 1024)
     given = {"batch_size": 10, "shuffle": True, "seed": 3, **options}
@@ -194,9 +191,6 @@ def jpegs(n: int = N) -> dict[str, bytes]:
 
 def augmented(server, workers=2, transform=None, only=None, **options):
     """only: of the samples, in a Subset."""
-    from stocached import image
-    from stocached.torch import DataLoader, SourceDataset
-
     steps = [image.RandomHorizontalFlip(), image.RandomResizedCrop(24), image.ColorJitter(0.3, 0.3)]
     steps += [image.ToDtype("float32", scale=True), image.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))]
     dataset = SourceDataset(server.name, transform=transform, timeout=60)
@@ -222,8 +216,6 @@ def parts_of(batch):
 @pytest.fixture
 def requests(monkeypatch):
     """The requests for samples that this process and its workers sent to the server."""
-    from stocached import _native
-
     count, fetch = multiprocessing.Value("i", 0), _native.fetch
 
     def counted(*arguments):
@@ -275,8 +267,6 @@ def test_the_server_knows_how_far_workers_are(server):
     """Also after a restart of the server, for samples that differ in size, and for a loader that continues."""
     n = 200
     server.files(jpegs(n), size=16 << 20, **PLANNED)
-    from stocached import image
-    from stocached.torch import DataLoader, SourceDataset
 
     def loads():
         dataset = SourceDataset(server.name, transform=image.Decode(16), timeout=60)
@@ -348,8 +338,6 @@ def test_steps_after_a_served_cache_are_native(server, labels, cache, by_python,
 @pytest.mark.parametrize("cache", [{}, {"size": (4 << 20) + 60_000, "policy": "clock"}], ids=["all", "evicts"])
 def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, cache, steps, layout, by_python):
     """The same batches as of processes, and as with a cache of pictures. Python makes the misses alone."""
-    from stocached import image
-
     options = {"transform": image.Resize((28, 36))} if steps else {"augment": None}
     server.files(jpegs(), {"labels": labels}, decode={**DECODE, "layout": layout, "store": "encoded"}, **cache)
     got = {}
@@ -369,8 +357,6 @@ def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, c
 
 def test_a_transform_of_steps_is_native(server, by_python):
     """Of a cache of pictures; with the numbers that augment= draws."""
-    from stocached import image
-
     server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
     got = {}
     for worker in (None, "process"):
@@ -407,9 +393,6 @@ def test_pictures_of_a_served_cache_in_hwc(server, by_python):
 def test_transforms_of_torchvision_are_converted(server):
     """All steps come after the cache."""
     v2 = pytest.importorskip("torchvision.transforms.v2")
-    from stocached import InvalidError, image
-    from stocached.torch import DataLoader, SourceDataset
-
     server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
     steps = v2.Compose([v2.CenterCrop(20), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4] * 3, [0.2] * 3)])
     theirs = SourceDataset(server.name, transform=steps)
@@ -450,8 +433,6 @@ def test_labels_of_tar_shards(server, by_python):
 @pytest.mark.parametrize("bad_samples", ["skip", "error"])
 def test_bad_samples_of_native_workers(server, bad_samples):
     """As of processes: each error in the place of its sample, though their requests are one."""
-    from stocached import FetchError
-
     files = jpegs()
     names = sorted(files)
     for k in (5, 17, 18):
@@ -476,8 +457,6 @@ def test_bad_samples_of_native_workers(server, bad_samples):
 
 
 def test_served_samples_that_c_cannot_augment(server):
-    from stocached import InvalidError, image
-
     server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
     for settings, why in (
         ({"augment": None}, "there is no augment="),
@@ -534,8 +513,6 @@ def test_a_subset_of_a_served_cache(server, part, store, cache, by_python):
 def test_hits_of_a_subset_are_copied_into_batches(server, workers):
     """As of the whole dataset: the training process has a whole batch in one call. Batches that come are asked ahead."""
     server.records(100)
-    from stocached.torch import DataLoader, SourceDataset
-
     indices = [20, 3, -1, 3, *range(30, 90)]
     subset = torch.utils.data.Subset(SourceDataset(server.name, timeout=60), indices)
     loads = DataLoader(subset, 10, shuffle=True, seed=3, num_workers=workers)
@@ -559,8 +536,6 @@ def test_hits_of_a_subset_are_copied_into_batches(server, workers):
 def test_a_random_transform_of_a_served_cache_depends_on_the_index(server):
     """Not on which worker process gets the sample."""
     server.records(64)
-    from stocached.torch import DataLoader, SourceDataset
-
     dataset = SourceDataset(server.name, transform=noisy, timeout=60)
     got = []
     for data in (dataset, torch.utils.data.Subset(dataset, range(64))):

@@ -1,11 +1,8 @@
 """States of loaders with other orders than ours: iterable datasets, and other batch sizes."""
 
-from __future__ import annotations
-
-import copy
-
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from helpers import stopped
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
 from stocached import StateError
 
@@ -28,8 +25,6 @@ class Parts(torch.utils.data.IterableDataset):
 
 
 def loader(count=17, **settings):
-    from stocached.torch import DataLoader
-
     return DataLoader(Parts(count), generator=torch.Generator().manual_seed(3), **{"batch_size": 3, **settings})
 
 
@@ -51,18 +46,13 @@ def test_an_iterable_dataset_goes_on_after_its_batches(workers, settings):
     ) == list(range(17))
     # at the end, parts of workers have ended, and the remaining tasks give nothing
     for stop in {1, len(first) - 1, len(first)}:
-        before = loader(num_workers=workers, **settings)
-        batches = iter(before)
-        got = [next(batches).tolist() for _ in range(stop)]
-        state = copy.deepcopy(before.state_dict())
-        batches.close()
+        got, state = stopped(loader(num_workers=workers, **settings), stop)
         after = loader(num_workers=workers, **settings)
         torch.randint(10**9, (5,), generator=after.generator)
         after.load_state_dict(state)
         assert got + lists(after) == first, f"stopped after {stop} batches"
         if "persistent_workers" not in settings:
             assert lists(after) == second
-        before.close()
         after.close()
     loads.close()
 
@@ -112,8 +102,6 @@ def test_what_an_iterable_dataset_cannot_go_on_from():
 
 
 def test_a_sampler_of_the_users_does_not_go_on_with_batches_of_another_size():
-    from stocached.torch import DataLoader
-
     data = torch.arange(53)
     first = DataLoader(data, 4, shuffle=True)
     batches = iter(first)
@@ -129,3 +117,50 @@ def test_a_sampler_of_the_users_does_not_go_on_with_batches_of_another_size():
     again = DataLoader(data, 9, shuffle=True, seed=1)
     again.load_state_dict(first.state_dict())
     assert sorted(seen + [int(k) for batch in again for k in batch]) == data.tolist()
+
+
+# ------------------------------------------------------------ persistent workers, whose base seed torch draws only in their first epoch
+
+
+def noisy(sample):
+    return torch.stack([sample, torch.randint(10**9, ())])
+
+
+def make(generator, workers=2, kept=True):
+    if generator is None:
+        torch.manual_seed(3)
+    else:
+        generator = torch.Generator().manual_seed(generator)
+    given = {"shuffle": True, "augment": noisy, "persistent_workers": kept, "generator": generator}
+    return DataLoader(torch.arange(40), 4, num_workers=workers, **given)
+
+
+@pytest.mark.parametrize(
+    ("generator", "epoch", "closed"),
+    [(None, 0, False), (None, 1, True), (3, 0, True), (3, 1, False)],  # None: the global one
+)
+def test_an_epoch_goes_on_with_any_workers(generator, epoch, closed):
+    """Closing the loader ends its workers. The unfinished epoch keeps their seeds."""
+    with_all = make(generator)
+    epochs = [lists(with_all) for _ in range(3)]
+    with_all.close()
+
+    first = make(generator)
+    for _ in range(epoch):
+        list(first)
+    batches = iter(first)
+    got = [next(batches).tolist() for _ in range(3)]
+    if closed:
+        first.close()
+    state = first.state_dict()
+    first.close()
+    assert got == epochs[epoch][:3]
+
+    for workers, kept in ((0, False), (1, True), (2, False), (3, True)):
+        second = make(generator and generator + 1, workers, kept)
+        torch.randint(10**9, (5,))
+        second.load_state_dict(state)
+        assert got + lists(second) == epochs[epoch], f"{workers} workers"
+        if kept and generator is not None:
+            assert lists(second) == epochs[epoch + 1], f"the next epoch, {workers} workers"
+        second.close()

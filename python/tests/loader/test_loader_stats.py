@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import io
-import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+from helpers import Of, python
 from processes import in_threads
 
 from stocached import InvalidError
@@ -95,17 +96,13 @@ def test_threads_lose_nothing():
     )
 
 
-class Slow:
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        time.sleep(0.002)
-        return np.full(100, index, np.int32)
+def slow(index: int) -> np.ndarray:
+    time.sleep(0.002)
+    return np.full(100, index, np.int32)
 
 
 def test_figures_of_a_real_loader():
-    loader = Loader(Slow(), batch_size=8, num_workers=1, size="8MiB")
+    loader = Loader(Of(slow, 40), batch_size=8, num_workers=1, size="8MiB")
     begin = time.monotonic()
     for _ in loader:
         time.sleep(0.005)
@@ -115,8 +112,7 @@ def test_figures_of_a_real_loader():
     assert 5 * 0.005 <= first.step_seconds <= took
     assert first.wait_seconds > 0
     assert first.seconds <= took + 0.001
-    for _ in loader:
-        pass
+    list(loader)
     second = loader.stats() - first
     assert (second.samples, second.hits, second.misses, second.hit_rate) == (40, 40, 0, 1.0)
     assert second.bytes == 40 * 400
@@ -125,18 +121,9 @@ def test_figures_of_a_real_loader():
     loader.close()
 
 
-class Odd:
-    """Samples of arrays, numbers and strings, in dicts and tuples, with different lengths if asked
-    for."""
-
-    def __init__(self, ragged=False):
-        self.ragged = ragged
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, k):
-        return {"pair": (np.full(10 + k % 2 * self.ragged, k, np.float32), k), "name": str(k), "names": ["a", "b"]}
+def odd(k, ragged=False):
+    """A sample of arrays, numbers and strings, in dicts and tuples; with a length of its own if asked for."""
+    return {"pair": (np.full(10 + k % 2 * ragged, k, np.float32), k), "name": str(k), "names": ["a", "b"]}
 
 
 def as_it_is(samples):
@@ -147,11 +134,11 @@ def as_it_is(samples):
 @pytest.mark.parametrize(
     ("dataset", "settings", "expected"),
     [
-        (Odd(), {}, 12 * (40 + 8)),
-        (Odd(), {"augment": dict}, 12 * (40 + 8)),
-        (Odd(), {"size": "8MiB", "augment": dict}, 12 * (40 + 8)),
-        (Odd(), {"collate_fn": as_it_is}, 12 * 40),
-        (Odd(ragged=True), {"collate_fn": as_it_is}, 12 * 42),
+        (Of(odd, 12), {}, 12 * (40 + 8)),
+        (Of(odd, 12), {"augment": dict}, 12 * (40 + 8)),
+        (Of(odd, 12), {"size": "8MiB", "augment": dict}, 12 * (40 + 8)),
+        (Of(odd, 12), {"collate_fn": as_it_is}, 12 * 40),
+        (Of(functools.partial(odd, ragged=True), 12), {"collate_fn": as_it_is}, 12 * 42),
     ],
     ids=["plain", "augmented", "cached", "own", "ragged"],
 )
@@ -172,19 +159,18 @@ AUGMENTED = OWN | {"augment": np.negative}
     + [(0, "process", AUGMENTED), (0, "process", {}), (4, "thread", AUGMENTED), (4, "thread", {"batch_size": None})],
 )
 def test_hits_are_counted_in_every_process_that_makes_batches(workers, worker, settings):
-    loader = Loader(Slow(), **{"batch_size": 8, **settings}, num_workers=workers, worker=worker, size="8MiB")
+    loader = Loader(Of(slow, 40), **{"batch_size": 8, **settings}, num_workers=workers, worker=worker, size="8MiB")
     figures = []
     for _ in range(3):
         before = loader.stats()
-        for _ in loader:
-            pass
+        list(loader)
         figures.append(loader.stats() - before)
     assert [(epoch.hits, epoch.misses) for epoch in figures] == [(0, 40), (40, 0), (40, 0)]
     loader.close()
 
 
 def test_progress_shows_the_figures_of_its_epoch():
-    loader = Loader(Slow(), batch_size=8, size="8MiB")
+    loader = Loader(Of(slow, 40), batch_size=8, size="8MiB")
     list(loader)
     screen = io.StringIO()
     batches = list(progress(loader, file=screen, desc="epoch 1", mininterval=0, ncols=120))
@@ -197,7 +183,7 @@ def test_progress_shows_the_figures_of_its_epoch():
 
 
 def test_progress_that_is_switched_off_or_left_early():
-    loader = Loader(Slow(), batch_size=8)
+    loader = Loader(Of(slow, 40), batch_size=8)
     screen = io.StringIO()
     assert len(list(progress(loader, file=screen, disable=True))) == 5
     assert screen.getvalue() == ""
@@ -234,8 +220,7 @@ try:
 except UnsupportedError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
-    assert done.stdout == "progress() needs tqdm: pip install tqdm\n", done.stderr
+    assert python(program).stdout == "progress() needs tqdm: pip install tqdm\n"
 
 
 class Quick:
@@ -262,19 +247,14 @@ def test_only_slow_loads_are_asked_what_they_waited():
     assert asked[399] - asked[301] >= 98
 
 
-class Blocks:
+def blocks(index: int) -> int:
     """One sample of ten waits for a block; the others are in it."""
-
-    def __len__(self) -> int:
-        return 300
-
-    def __getitem__(self, index: int) -> int:
-        if index % 10 == 0:
-            time.sleep(0.02)
-        return index
+    if index % 10 == 0:
+        time.sleep(0.02)
+    return index
 
 
 def test_a_slow_load_among_quick_ones_has_waited():
-    loader = Loader(Blocks(), batch_size=10, num_workers=1, worker="process")
+    loader = Loader(Of(blocks, 300), batch_size=10, num_workers=1, worker="process")
     assert sum(map(len, loader)) == 300
     assert loader._meter.source_share > 0.8

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import pickle
-import subprocess
 import sys
 import types
 import warnings
 
 import numpy as np
 import pytest
+from helpers import Of, python
 from test_loader_again import BOTH
 
 from stocached import (
@@ -127,34 +127,26 @@ def test_a_return_that_is_missing(kind, workers):
     assert next(iter(kind()(Pairs(), 4, augment=lambda sample: None, collate_fn=len))) == 4
 
 
-class Forgets(Pairs):
-    def __getitem__(self, index):
-        if index != 5:
-            return np.full(3, index)
-
-
 @BOTH
 @pytest.mark.parametrize("settings", [{}, {"num_workers": 1}, {"size": "8MiB"}, {"size": "8MiB", "num_workers": 1}])
 @pytest.mark.filterwarnings("ignore:.*went uncached")
 def test_a_sample_that_is_none(kind, settings):
-    loader = kind()(Forgets(), 4, **settings)
+    forgets = Of(lambda index: np.full(3, index) if index != 5 else None, 40)
+    loader = kind()(forgets, 4, **settings)
     with pytest.raises((InvalidError, TypeError, RuntimeError)) as raised:  # torch's own, or ours
         list(loader)
     notes = getattr(raised.value, "__notes__", [])
-    assert any("stocached: sample 5 of Forgets is None" in text for text in (*notes, str(raised.value)))
+    assert any("stocached: sample 5 of Of is None" in text for text in (*notes, str(raised.value)))
     loader.close()
-    kept = list(kind()(Forgets(), 4, collate_fn=lambda batch: sum(x is not None for x in batch), **settings))
+    kept = list(kind()(forgets, 4, collate_fn=lambda batch: sum(x is not None for x in batch), **settings))
     assert kept == [4, 3] + [4] * 8
 
 
 @BOTH
 @pytest.mark.parametrize("settings", [{}, {"num_workers": 1}, {"size": "8MiB"}, {"size": "8MiB", "num_workers": 1}])
 def test_a_dataset_that_raises_stop_iteration_ends_no_epoch(kind, settings):
-    class Stops(Pairs):
-        def __getitem__(self, index):
-            return next(iter([np.full(3, index)] * (index != 5)))
-
-    loader = kind()(Stops(), 4, **settings)
+    stops = Of(lambda index: next(iter([np.full(3, index)] * (index != 5))), 40)
+    loader = kind()(stops, 4, **settings)
     with pytest.raises(RuntimeError, match=r"the dataset raised StopIteration\(\) for index 5"):
         list(loader)
     loader.close()
@@ -205,11 +197,7 @@ def test_a_dataset_that_grows_under_an_order(kind):
 def test_a_loader_without_torch_and_what_is_of_torch():
     torch = pytest.importorskip("torch")
 
-    class Draws(Pairs):
-        def __getitem__(self, index):
-            return float(torch.rand(1))
-
-    loader = Loader(Draws(), 4, num_workers=2)
+    loader = Loader(Of(lambda index: float(torch.rand(1)), 40), 4, num_workers=2)
     drawn = [number for _ in range(2) for batch in loader for number in batch]
     assert len({*drawn}) == 80  # no worker, and no epoch, draws as another
     with pytest.raises(InvalidError, match=r"give it to stocached\.torch\.DataLoader"):
@@ -217,14 +205,10 @@ def test_a_loader_without_torch_and_what_is_of_torch():
 
 
 def test_nothing_but_none():
-    class Nothing(Pairs):
-        def __getitem__(self, index):
-            np.full(3, index)
-
-    with pytest.raises(InvalidError, match="a batch has no place for None"):
-        next(iter(Loader(Nothing(), 4)))
-    with pytest.raises(InvalidError, match="a batch has no place for None"):
-        next(iter(Loader(source(Nothing()).batch(4, pad=0))))
+    nothing = Of(lambda index: None, 40)
+    for loader in (Loader(nothing, 4), Loader(source(nothing).batch(4, pad=0))):
+        with pytest.raises(InvalidError, match="a batch has no place for None"):
+            next(iter(loader))
 
 
 # ------------------------------------------------------------ indices
@@ -245,9 +229,10 @@ def test_an_index_that_is_no_whole_number(kind, index, workers):
 def test_whole_numbers_of_any_type():
     cached = CachedSamples(Pairs(), size="8MiB")
     assert [cached[index][1] for index in (3, np.int8(3), np.array(3), -37)] == [3, 3, 3, 3]
-    for index in ((3,), "3", 3.0, None, True, np.True_, [True]):
-        with pytest.raises(InvalidError, match="names no sample"):
-            cached[index]
+    for index in ((3,), [3], "3", b"3", 3.0, float("nan"), None, True, np.True_, [True], np.array([3])):
+        for dataset in (cached, source(Pairs())):
+            with pytest.raises(InvalidError, match="names no sample"):
+                dataset[index]
         with pytest.raises(TypeError):
             index in cached.cache  # noqa: B015
 
@@ -333,9 +318,7 @@ def test_errors_can_be_printed():
     assert BadSampleError("broken", name).file == name
     attach = "stocached.Cache.attach(b'/tmp/caf\\xe9'.decode(errors='surrogateescape'))"
     code = f"import stocached\ntry:\n    {attach}\nexcept stocached.StocachedError as error:\n    print(error)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "caf" in done.stdout
+    assert "caf" in python(code).stdout
 
 
 # ------------------------------------------------------------ sizes

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import helpers
 import numpy as np
 import pytest
 import trace_file
@@ -327,17 +328,8 @@ def in_c(path: str) -> bool:
 
 def outcomes(loader: Loader, epochs: int = 1) -> list[Any]:
     """Batches, and errors in their places."""
-    found: list[Any] = []
-    for _ in range(epochs):
-        batches = iter(loader)
-        while True:
-            try:
-                found.append(taken(next(batches)))
-            except StopIteration:
-                break
-            except Exception as error:
-                found.append((type(error), str(error)))
-    return found
+    found = [one for _ in range(epochs) for one in helpers.outcomes(iter(loader))]
+    return [(type(one), str(one)) if isinstance(one, Exception) else taken(one) for one in found]
 
 
 @pytest.mark.parametrize("store", ["none", "fixed", "variable, clock"])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from native_samples import dataset_of, folder_of_small, labels_of, read, shards_of_small, usual
-from torch_marks import TORCH_WARNINGS
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
-from stocached import FingerprintError, SchemaError
+from stocached import FingerprintError, InvalidError, SchemaError
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -36,35 +36,19 @@ def pictures(root: Path) -> Any:
 
 
 def subset(dataset: Any, indices: Any) -> Any:
-    from torch.utils.data import Subset
-
-    return Subset(dataset, indices)
+    return torch.utils.data.Subset(dataset, indices)
 
 
 def loader_of(dataset: Any, workers: int = 2, **settings: Any) -> Any:
-    from stocached.torch import DataLoader
-
     given = {"shuffle": True, "seed": 3, "augment": usual(), **settings}
     return DataLoader(dataset, BATCH, num_workers=workers, **given)
-
-
-class Listed:
-    """What a Subset gives, as a dataset that is none."""
-
-    def __init__(self, dataset: Any, indices: list[int]) -> None:
-        self._samples = [dataset[index] for index in indices]
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._samples[index]
 
 
 @pytest.fixture(scope="module")
 def want(root) -> Any:
     """Two epochs of CHOSEN."""
-    return read(loader_of(Listed(pictures(root), CHOSEN), 0), 2)
+    whole = pictures(root)
+    return read(loader_of([whole[index] for index in CHOSEN], 0), 2)
 
 
 @pytest.mark.parametrize(
@@ -89,18 +73,12 @@ def test_other_workers_make_the_same(root, want, store):
         loader.close()
 
 
-def tensor(indices: list[int]) -> Any:
-    import torch
-
-    return torch.tensor(indices)
-
-
 KINDS: dict[str, Any] = {
     "list": list,
     "array": np.array,
     "small array": lambda indices: np.array(indices, np.int8),
-    "tensor": lambda indices: tensor(indices),
-    "list of tensors": lambda indices: list(tensor(indices)),
+    "tensor": lambda indices: torch.tensor(indices),
+    "list of tensors": lambda indices: list(torch.tensor(indices)),
     "list of numbers of NumPy": lambda indices: list(np.array(indices)),
 }
 
@@ -124,8 +102,6 @@ def test_ranges(root, indices, by_python):
 
 def test_a_random_split_and_a_subset_of_a_subset(root, by_python):
     """A sample is in one part alone."""
-    import torch
-
     parts = torch.utils.data.random_split(pictures(root), [0.75, 0.25], torch.Generator().manual_seed(1))
     assert sorted(index for part in parts for index in part.indices) == list(range(N))
     inner = subset(parts[0], [5, -1, *range(8)])
@@ -163,7 +139,7 @@ def test_two_subsets_have_caches_of_their_own(root, by_python):
     whole = pictures(root)
     parts = [range(20), range(20, 40)]
     loaders = [loader_of(subset(whole, part), size="8MiB") for part in parts]
-    plain = [read(loader_of(Listed(whole, list(part)), 0), 2) for part in parts]
+    plain = [read(loader_of([whole[index] for index in part], 0), 2) for part in parts]
     assert loaders[0].cache.uuid != loaders[1].cache.uuid
     assert [loader.cache.samples for loader in loaders] == [20, 20]
     got: list[Any] = [[], []]
@@ -197,8 +173,6 @@ def test_a_named_cache_belongs_to_one_subset(root, other, by_python, cache_name)
 )
 def test_indices_that_are_none(root, indices, why):
     """Other workers read the samples, and raise the dataset's own error for such an index."""
-    from stocached import InvalidError
-
     chosen = loader_of(subset(pictures(root), indices), shuffle=False)
     assert chosen.worker == "process"
     with pytest.raises((IndexError, TypeError), match="list ind|out of range|as an integer"):
@@ -210,9 +184,8 @@ def test_indices_that_are_none(root, indices, why):
 
 def test_a_class_of_the_users(root):
     """It may do anything with the samples."""
-    from torch.utils.data import Subset
 
-    class Darker(Subset):  # type: ignore[type-arg]
+    class Darker(torch.utils.data.Subset):  # type: ignore[type-arg, name-defined, misc]
         def __getitem__(self, index: int) -> Any:
             pixels, label = super().__getitem__(index)
             return pixels // 2, label

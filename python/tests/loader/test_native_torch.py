@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from native_samples import MEAN, STD, folder_of_small
 from pictures import encoded
+from torch_helpers import CachedDataset, DataLoader, torch
 
 from stocached import InvalidError, image
 from stocached._loader import worker_choice
@@ -25,10 +26,6 @@ pytestmark = pytest.mark.torch
 )
 def test_batches(tmp_path, store, dtype, by_python):
     """In the order of torch's generator, with the same random numbers for any number of workers."""
-    import torch
-
-    from stocached.torch import DataLoader
-
     root = folder_of_small(tmp_path, 24)
     steps = [image.RandomResizedCrop(32), image.RandomHorizontalFlip(), image.ColorJitter(0.3)]
     augment = image.Compose([*steps, image.ToDtype(dtype, scale=True)])
@@ -72,8 +69,6 @@ def same(worker: int) -> None:
 )
 def test_the_reason_why_workers_are_processes(tmp_path, monkeypatch, caplog, settings, why, advised):
     """Without seed= or augment=, torch lets a worker make whole batches. The advice is enough for native workers."""
-    from stocached.torch import DataLoader
-
     monkeypatch.setattr(worker_choice, "_said", set())
     dataset = image.Folder(folder_of_small(tmp_path, 24), size=48)
     loader = DataLoader(dataset, 6, num_workers=2, **settings)
@@ -86,15 +81,10 @@ def test_the_reason_why_workers_are_processes(tmp_path, monkeypatch, caplog, set
 
 
 def test_errors_of_steps_name_the_file_of_a_subset_and_of_a_cached_dataset(tmp_path):
-    from torch.utils.data import DataLoader as TorchsLoader
-    from torch.utils.data import Subset
-
-    from stocached.torch import CachedDataset, DataLoader
-
     dataset, larger = image.Folder(folder_of_small(tmp_path, 24)), image.RandomCrop(70)
     path = dataset.samples[20][0]
     want = rf"sample 1: {re.escape(path)}: RandomCrop of 70 x 70 is larger than the picture"
-    part = Subset(Subset(dataset, range(2, 24)), [-1, 18])
+    part = torch.utils.data.Subset(torch.utils.data.Subset(dataset, range(2, 24)), [-1, 18])
     for worker, store in itertools.product(("native", "process"), ({}, {"size": "8MiB"})):
         batches = DataLoader(part, 1, sampler=[1], num_workers=2, seed=None, augment=larger, worker=worker, **store)
         with pytest.raises(InvalidError, match=want):
@@ -103,7 +93,7 @@ def test_errors_of_steps_name_the_file_of_a_subset_and_of_a_cached_dataset(tmp_p
     for read_it in (
         lambda: cached[1],
         lambda: cached.__getitems__([1]),
-        lambda: list(TorchsLoader(cached, 1, sampler=[1])),
+        lambda: list(torch.utils.data.DataLoader(cached, 1, sampler=[1])),
     ):
         with pytest.raises(InvalidError, match=want):
             read_it()
@@ -196,9 +186,7 @@ def scenes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def trained(loader: Any, epochs: int, seed: int) -> list[float]:
     """The mean losses of the epochs of a small CNN."""
-    import torch
-    from torch import nn
-
+    nn = torch.nn
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Conv2d(3, 12, 5, 2, 2), nn.BatchNorm2d(12), nn.ReLU(), nn.Conv2d(12, 24, 3, 2, 1), nn.BatchNorm2d(24),
@@ -223,10 +211,7 @@ def trained(loader: Any, epochs: int, seed: int) -> list[float]:
 def test_training_learns_as_with_torchvision(scenes):
     """The same model, order and number of epochs; boxes, flips and colours are random in each. For each epoch, the mean
     losses over the seeds differ by less than LIMIT standard errors of their difference. Both learn."""
-    import torch
     from torchvision import datasets, transforms
-
-    from stocached.torch import DataLoader
 
     root, epochs, most, noise, seeds = scenes
     steps = (SIDE, (0.5, 1.0)), (0.3, 0.3, 0.3)

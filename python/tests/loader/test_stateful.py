@@ -11,12 +11,19 @@ import random
 
 import numpy as np
 import pytest
+from helpers import Of, stopped
 
 from stocached import InvalidError, Loader, StateError, get_worker_info
 
 
 def as_list(samples):
     return samples if isinstance(samples, int) else list(samples)
+
+
+def part():
+    """Which worker this is, and of how many."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
 
 
 class Iterates:
@@ -53,8 +60,7 @@ class ByIterator:
         self.reads = multiprocessing.get_context("fork").Value("q", 0)
 
     def __iter__(self):
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        worker, workers = part()
         ends = [0, *np.cumsum(self.sizes).tolist()]
         if workers == 1:
             return Iterates(0, ends[-1], self.reads)
@@ -70,8 +76,7 @@ class ByItself:
         self.goes_on = False
 
     def __iter__(self):
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        worker, workers = part()
         if not self.goes_on:
             self.at = 0
         self.goes_on = False
@@ -90,8 +95,12 @@ class ByItself:
         self.goes_on = True
 
 
+def plain(batch):
+    return np.asarray(batch).tolist()
+
+
 def lists(batches):
-    return [np.asarray(batch).tolist() for batch in batches]
+    return [plain(batch) for batch in batches]
 
 
 WAYS = {
@@ -118,16 +127,9 @@ def test_an_iterable_dataset_goes_on_where_it_was(kind, way):
     if settings.get("num_workers", 0) > 1:
         stops = stops[kind is ByItself :: 2]  # starting workers takes long
     for epoch, stop in stops:
-        before = Loader(kind(), **settings)
-        for _ in range(epoch):
-            list(before)
-        batches = iter(before)
-        got = lists(next(batches) for _ in range(stop))
-        state = before.state_dict()
-        assert json.loads(json.dumps(state)) == state
-        before.close()
+        got, state = stopped(Loader(kind(), **settings), stop, epoch, plain)
         after = Loader(kind(), **settings)
-        after.load_state_dict(json.loads(json.dumps(state)))
+        after.load_state_dict(state)
         assert after.state_dict() == state
         rest = lists(after)
         assert got + rest == epochs[epoch], f"epoch {epoch}, stopped after {stop} batches"
@@ -152,10 +154,7 @@ def test_a_state_between_epochs(kind, way):
     loads = Loader(kind(), **settings)
     epochs = [lists(loads) for _ in range(3)]
     loads.close()
-    before = Loader(kind(), **settings)
-    list(before)
-    state = json.loads(json.dumps(before.state_dict()))
-    before.close()
+    _, state = stopped(Loader(kind(), **settings), None, 1)
     after = Loader(kind(), **settings)
     after.load_state_dict(state)
     assert [lists(after), lists(after)] == epochs[1:]
@@ -201,11 +200,7 @@ def test_a_map_style_dataset_with_a_state(way, augment):
     loads.close()
     for stop in (0, 3, 10):
         np.random.seed(1)
-        before = Loader(Walk(), **settings)
-        batches = iter(before)
-        got = lists(next(batches) for _ in range(stop))
-        state = json.loads(json.dumps(before.state_dict()))
-        before.close()
+        got, state = stopped(Loader(Walk(), **settings), stop, plain=plain)
         after = Loader(Walk(), **settings)
         after.load_state_dict(state)
         assert got + lists(after) == epochs[0]
@@ -270,14 +265,6 @@ class BatchSampler(Sampler):
             yield [first, (first + 1) % 11]
 
 
-class Numbers:
-    def __len__(self):
-        return 11
-
-    def __getitem__(self, index):
-        return index
-
-
 @pytest.mark.parametrize(
     ("kind", "workers", "every"),
     [(kind, workers, 1) for kind in ("sampler", "iterator", "batch_sampler") for workers in ("here", "batches")]
@@ -303,7 +290,7 @@ def test_samplers_go_on_where_they_were(kind, workers, every):
             "iterator": {"batch_size": 2, "sampler": SamplerByIterator(drawn)},
         }
         return Loader(
-            Numbers(),
+            Of(int, 11),
             **settings.get(kind, {"batch_sampler": BatchSampler(drawn)}),
             **ways[workers],
             snapshot_every_n_steps=every,
@@ -314,13 +301,8 @@ def test_samplers_go_on_where_they_were(kind, workers, every):
     loads.close()
     stops = [(0, 2), (1, len(epochs[1])), (1, 4), (2, 0)]
     for epoch, stop in stops if workers == "here" else stops[: 3 if kind == "sampler" else 2]:
-        before, drawn = loader([]), []
-        for _ in range(epoch):
-            list(before)
-        batches = iter(before) if stop else None
-        got = lists(next(batches) for _ in range(stop))
-        state = json.loads(json.dumps(before.state_dict()))
-        before.close()
+        drawn = []
+        got, state = stopped(loader([]), stop or None, epoch, plain)
         after = loader(drawn)
         after.load_state_dict(state)
         rest = lists(after)
@@ -339,12 +321,7 @@ def test_samplers_go_on_where_they_were(kind, workers, every):
 def test_another_number_of_workers(kind):
     settings = {"batch_size": 2} | ({"sampler": list(range(20))} if kind is Walk else {})
     for stop in (0, 1):
-        before = Loader(kind(), num_workers=2, **settings)
-        batches = iter(before)
-        for _ in range(stop):
-            next(batches)
-        state = before.state_dict()
-        before.close()
+        _, state = stopped(Loader(kind(), num_workers=2, **settings), stop, plain=plain)
         for workers in (0, 3):
             with pytest.raises(StateError, match=f"num_workers=2, this loader has {workers}"):
                 Loader(kind(), num_workers=workers, **settings).load_state_dict(state)
@@ -369,8 +346,7 @@ class Counting:
     """An iterable dataset without a state."""
 
     def __iter__(self):
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        worker, workers = part()
         yield from range(worker, 23, workers)
 
 
@@ -488,27 +464,23 @@ def test_states_of_iterable_datasets_that_overtake_each_other():
 # ------------------------------------------------------------ random numbers
 
 
-class Draws:
-    """Samples with numbers from the generators of random and numpy.random."""
-
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, index):
-        return index, random.random(), np.random.random(), random.gauss(0, 1), np.random.standard_normal()
+def draws(index):
+    """A sample with numbers from the generators of random and numpy.random."""
+    return index, random.random(), np.random.random(), random.gauss(0, 1), np.random.standard_normal()
 
 
 class DrawsIterating:
     def __iter__(self):
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        worker, workers = part()
         order = np.random.permutation(10).tolist()
         yield from ((10 * worker + k, random.random()) for k in order[: 10 - workers])
 
 
 class PythonsShuffle:
+    """Draws from the generators of random and numpy.random too."""
+
     def __iter__(self):
-        order = list(range(24))
+        order = np.random.permutation(24).tolist()
         random.shuffle(order)
         return iter(order)
 
@@ -526,7 +498,7 @@ def test_random_numbers_repeat(kind, workers, kept):
     def loader():
         order = {"sampler": PythonsShuffle()} if kind == "map" else {}
         settings = {"num_workers": workers, "collate_fn": as_list, "persistent_workers": kept}
-        return Loader(Draws() if kind == "map" else DrawsIterating(), 2, **order, **settings)
+        return Loader(Of(draws, 24) if kind == "map" else DrawsIterating(), 2, **order, **settings)
 
     def seed(number):
         random.seed(number)
@@ -538,13 +510,7 @@ def test_random_numbers_repeat(kind, workers, kept):
     loads.close()
     for epoch, stop in ((0, 3), (1, 2), (1, len(epochs[1])), (2, 0)):
         seed(3)
-        before = loader()
-        for _ in range(epoch):
-            list(before)
-        batches = iter(before) if stop else None
-        got = [next(batches) for _ in range(stop)]
-        state = json.loads(json.dumps(before.state_dict()))
-        before.close()
+        got, state = stopped(loader(), stop or None, epoch, plain=lambda batch: batch)
         seed(4)
         after = loader()
         after.load_state_dict(state)
@@ -558,7 +524,7 @@ def test_random_numbers_of_an_order_of_ours_do_not_depend_on_workers():
     """Also with collate_fn=: the index of a sample seeds its numbers."""
 
     def loader(workers, **settings):
-        return Loader(Draws(), 2, shuffle=True, seed=5, num_workers=workers, **settings)
+        return Loader(Of(draws, 24), 2, shuffle=True, seed=5, num_workers=workers, **settings)
 
     whole = [tuple(sample) for batch in loader(2, collate_fn=as_list) for sample in batch]
     assert [sample for batch in loader(3) for sample in zip(*(column.tolist() for column in batch))] == whole
@@ -574,13 +540,13 @@ def test_the_programs_generators_stand_where_they_did(monkeypatch):
     """Unless the state is of another rank, which has its own numbers. The loader restores the
     program's present numbers when an epoch has begun."""
     random.seed(1), np.random.seed(1)
-    before = Loader(Numbers(), 2, sampler=PythonsShuffle())
+    before = Loader(Of(int, 11), 2, sampler=PythonsShuffle())
     batches = iter(before)
     next(batches)
     random.random(), np.random.random()
     state = json.loads(json.dumps(before.state_dict()))
     numbers = random.random(), np.random.random()
-    after = Loader(Numbers(), 2, sampler=PythonsShuffle())
+    after = Loader(Of(int, 11), 2, sampler=PythonsShuffle())
     after.load_state_dict(state)
     next(iter(after))
     assert (random.random(), np.random.random()) == numbers
@@ -605,7 +571,9 @@ def test_worker_init_fn_that_seeds():
     """Its seeds count if the index does not seed samples: without augment=, seed= and order=."""
 
     def run(**settings):
-        loads = Loader(Draws(), 4, num_workers=2, worker_init_fn=seeds_generators, **{"sampler": range(24)} | settings)
+        loads = Loader(
+            Of(draws, 24), 4, num_workers=2, worker_init_fn=seeds_generators, **{"sampler": range(24)} | settings
+        )
         return [[column.tolist() for column in batch] for batch in loads]
 
     random.seed(1), np.random.seed(1)
@@ -620,14 +588,14 @@ def test_worker_init_fn_that_seeds():
 def test_the_workers_of_an_iteration():
     """Tools read them from `_workers`, as in torch's loader, also after they have ended."""
     for settings in ({}, {"collate_fn": as_list}):
-        loads = Loader(Numbers(), 2, num_workers=2, **settings)
+        loads = Loader(Of(int, 11), 2, num_workers=2, **settings)
         batches = iter(loads)
         workers = batches._workers
         assert all(worker.is_alive() for worker in workers)
         assert len({worker.pid for worker in workers}) == 2
         list(batches)
         assert [worker.exitcode is not None for worker in batches._workers] == [True, True]
-    assert not hasattr(iter(Loader(Numbers(), 2)), "_workers")
+    assert not hasattr(iter(Loader(Of(int, 11), 2)), "_workers")
 
 
 def test_the_workers_of_an_iteration_that_is_left():

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -87,8 +87,6 @@ CASES = {
 def test_all_epochs_come_as_without_a_stop(name):
     """Also the epochs after the state, although no seed was given: the global generators have the
     positions of that time."""
-    from stocached.torch import DataLoader
-
     dataset, settings = CASES[name]
 
     def loader():
@@ -123,8 +121,6 @@ def test_all_epochs_come_as_without_a_stop(name):
 
 def test_the_names_of_torchdata():
     """Programs read a state by the names that StatefulDataLoader uses."""
-    from stocached.torch import DataLoader
-
     loads = DataLoader(KeepsGenerator(), 4, num_workers=2)
     for batches in (0, 1):
         assert list(loads.state_dict()["_snapshot"]["_worker_snapshots"]) == ["worker_0", "worker_1"]

@@ -6,27 +6,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from helpers import Of
+from torch_helpers import TORCH_WARNINGS, CachedDataset, DataLoader, torch
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS, pytest.mark.filterwarnings("ignore")]
 
 if torch is not None:
     from framework_samples import BATCH, LIFT, Lifted, N, Samples, times_loaded
 
-    from stocached.torch import CachedDataset, DataLoader
-
-    class Named(torch.utils.data.Dataset):
+    def named(samples: Any) -> Any:
         """Samples in the Trainer's form: with the names of the model's arguments."""
-
-        def __init__(self, samples: Any) -> None:
-            self.samples = samples
-
-        def __len__(self) -> int:
-            return len(self.samples)
-
-        def __getitem__(self, index: int) -> Any:
-            x, index = self.samples[index]
-            return {"x": x, "index": index}
+        return Of(lambda index: dict(zip(("x", "index"), samples[index])), len(samples))
 
     def lifted(sample: Any) -> Any:
         return {**sample, "x": sample["x"] + LIFT}
@@ -81,9 +71,9 @@ def test_batches_are_those_of_its_own_loader(tmp_path):
         assert [index for indices in model.seen for index in indices] == list(range(N))
         return trained, trainer
 
-    theirs, _ = run(transformers.Trainer, Named(Lifted()), tmp_path / "theirs")
+    theirs, _ = run(transformers.Trainer, named(Lifted()), tmp_path / "theirs")
     samples = Samples()
-    ours, trainer = run(Ours, Named(samples), tmp_path / "ours")
+    ours, trainer = run(Ours, named(samples), tmp_path / "ours")
     assert ours == theirs
     assert times_loaded(samples) == 1
     base = trainer.callback_handler.train_dataloader.base_dataloader
@@ -93,7 +83,7 @@ def test_batches_are_those_of_its_own_loader(tmp_path):
     for step in (6, 8):  # at the end of an epoch, and in the middle of the next one
         again, trainer = run(
             Ours,
-            Named(Samples()),
+            named(Samples()),
             tmp_path / f"again-{step}",
             resume_from_checkpoint=str(tmp_path / "ours" / f"checkpoint-{step}"),
         )
@@ -103,7 +93,7 @@ def test_batches_are_those_of_its_own_loader(tmp_path):
     samples = Samples()
     cached, _ = run(
         transformers.Trainer,
-        CachedDataset(Named(samples), size="8MiB", allow_random=True, augment=lifted),
+        CachedDataset(named(samples), size="8MiB", allow_random=True, augment=lifted),
         tmp_path / "cached",
     )
     assert cached == theirs

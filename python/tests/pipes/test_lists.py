@@ -11,7 +11,6 @@ import pickle
 import random
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chains import CHAINS, noisy, tagged
+from helpers import outcomes, python
 from programs import Program
 from test_pipes import SEED, expected, items_of, read
 
@@ -53,16 +53,12 @@ def fails(x: int) -> Iterator[int]:
 
 def read_on(loader: Loader) -> list[Any]:
     """Batches and errors, up to the end."""
-    made: list[Any] = []
-    iteration = iter(loader)
-    while True:
-        try:
-            made.append(next(iteration).tolist())
-        except StopIteration:
-            return made
-        except KeyError as error:
-            notes = "\n".join([str(error), *getattr(error, "__notes__", [])])
-            made.append(notes[notes.index("stocached: in") :].splitlines()[0])
+    return [said(one) if isinstance(one, KeyError) else one.tolist() for one in outcomes(iter(loader), KeyError)]
+
+
+def said(error: KeyError) -> str:
+    notes = "\n".join([str(error), *getattr(error, "__notes__", [])])
+    return notes[notes.index("stocached: in") :].splitlines()[0]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -236,15 +232,8 @@ def test_batches_of_any_items_are_those_of_one_process(function: Any, size: int)
 
 def read_all(loader: Any) -> list[Any]:
     """Batches and errors: some items make no batch."""
-    made: list[Any] = []
-    iteration = iter(loader)
-    while True:
-        try:
-            made.append(next(iteration))
-        except StopIteration:
-            return made
-        except (ValueError, TypeError, RuntimeError) as error:
-            made.append(str(error).splitlines()[0])
+    found = outcomes(iter(loader), (ValueError, TypeError, RuntimeError))
+    return [str(one).splitlines()[0] if isinstance(one, Exception) else one for one in found]
 
 
 def kinds_of(value: Any) -> Any:
@@ -333,8 +322,7 @@ def test_the_memory_of_a_window_or_batch_serves_the_next_one(items: str):
                 pass
         print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     """
-    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert int(made.stdout) < 1000  # 3,000 and 6,000 by itself
+    assert int(python(program, timeout=120).stdout) < 1000  # 3,000 and 6,000 by itself
 
 
 def test_memory_of_the_overflow_is_lent_to_answers_that_fill_half_of_it():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,20 +124,11 @@ def test_ranks_have_equally_many_batches_if_bad_items_are_left_out(workers: int,
     assert sizes[0] == sizes[1] == sizes[2]
 
 
-class Shrinks:
-    """Has fewer items later."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "shrunk"
-
-    def __call__(self, x: int) -> Any:
-        return range(2 if self.file.exists() else 5)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rank_with_fewer_items_than_were_measured_is_an_error(workers: int, tmp_path: Path):
-    pipe = source(list(range(12))).flat_map(Shrinks(tmp_path)).measure()
-    (tmp_path / "shrunk").touch()
+    shrunk = tmp_path / "shrunk"
+    pipe = source(list(range(12))).flat_map(lambda x: range(2 if shrunk.exists() else 5)).measure()
+    shrunk.touch()
     loader = Loader(pipe.batch(4), rank=0, world_size=2, ends="pad", num_workers=workers)
     with pytest.raises(InvalidError, match="rank 0 of 2 has 12 of the 30 items"):
         list(loader)
@@ -173,8 +165,6 @@ class Counting:
 
 class Slow(Counting):
     def __call__(self, x: int) -> Any:
-        import time
-
         time.sleep(0.01)
         return super().__call__(x)
 
@@ -214,7 +204,7 @@ def test_a_rank_measures_all_elements(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_function_of_count_is_called_by_the_workers_of_a_loader(tmp_path: Path):
     count = Slow(tmp_path)
-    pipe = source(list(range(60))).flat_map(range_of, count=Lengths(count)).batch(8)
+    pipe = source(list(range(60))).flat_map(range_of, count=lambda x: len(count(x))).batch(8)
     loader = Loader(pipe, num_workers=2)
     readers = count.readers()
     assert [x for x, _ in readers] == list(range(60))
@@ -222,14 +212,6 @@ def test_a_function_of_count_is_called_by_the_workers_of_a_loader(tmp_path: Path
     assert sum(len(batch) for batch in loader) == 60
     loader.close()
     assert count.readers() == readers
-
-
-class Lengths:
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def __call__(self, x: int) -> int:
-        return len(self.function(x))
 
 
 def range_of(x: int) -> Any:

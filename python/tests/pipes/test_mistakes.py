@@ -24,22 +24,6 @@ LISTS = NUMBERS.flat_map(lambda x: [x])
 LINE = r" in test_mistakes.py, line \d+"
 
 
-def two(image: Any, label: Any) -> Any:
-    return image
-
-
-def other_name(x: Any, rng: Any) -> Any:
-    return x
-
-
-def third(x: Any, generator: Any, more: Any) -> Any:
-    return x
-
-
-def none() -> None:
-    pass
-
-
 def named(x: Any, *, strength: float) -> Any:
     return x
 
@@ -47,10 +31,10 @@ def named(x: Any, *, strength: float) -> Any:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (two, r"takes 2 arguments, and gets one: .* The second one here is 'label'"),
-        (other_name, "must be named generator.* is 'rng'"),
-        (third, "takes 3 arguments.* There is no third one"),
-        (none, "takes no argument by position"),
+        (lambda image, label: image, r"takes 2 arguments, and gets one: .* The second one here is 'label'"),
+        (lambda x, rng: x, "must be named generator.* is 'rng'"),
+        (lambda x, generator, more: x, "takes 3 arguments.* There is no third one"),
+        (lambda: None, "takes no argument by position"),
         (named, r"needs strength, .*partial\(function, strength=...\)"),
         (3, "takes a function"),
     ],

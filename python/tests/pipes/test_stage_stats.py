@@ -162,8 +162,7 @@ def test_items_are_exact(name: str, way: str):
     loader = Loader(pipe, **WAYS[way])
     for epoch_items in wanted:
         before = loader.stats()
-        for _ in loader:
-            pass
+        list(loader)
         since = loader.stats() - before
         assert [stage.items for stage in since.stages] == epoch_items
     assert [stage.stage for stage in loader.stats().stages] == [line.strip() for line in str(pipe).splitlines()]
@@ -174,8 +173,7 @@ def test_items_are_exact(name: str, way: str):
 def test_a_cache_that_is_used_twice_counts_once(indexed: bool):
     cached = (source(range(20)).map(array) if indexed else source(range(20)).flat_map(arrays)).cache("8MiB")
     loader = Loader((cached + cached.map(half)).batch(4, collate=list))
-    for _ in loader:
-        pass
+    list(loader)
     stats = loader.stats()
     assert (stats.hits, stats.misses) == (20, 20)
     lines = [stage for stage in stats.stages if stage.stage.startswith(".cache")]
@@ -287,8 +285,7 @@ SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
 def test_the_slowest_stage_is_named(name: str, way: str):
     make, line = SLOW[name]
     loader = Loader(make(), **WAYS[way])
-    for _ in loader:
-        pass
+    list(loader)
     stats = loader.stats()
     assert stats.slowest is not None
     assert stats.slowest.stage == line
@@ -411,8 +408,7 @@ def array_of(k: int) -> Any:
 @pytest.mark.parametrize(("name", "way"), [*((name, "here") for name in ONE_IS_SLOW), ("of an element", "forked")])
 def test_one_slow_item_stands_for_itself(name: str, way: str):
     loader, start = Loader(ONE_IS_SLOW[name]().batch(64), **WAYS[way]), time.monotonic()
-    for _ in loader:
-        pass
+    list(loader)
     took = time.monotonic() - start
     by_line = {stage.stage: stage.seconds for stage in loader.stats().stages}
     assert by_line[".map(late)"] >= 0.5 * 0.99
@@ -547,8 +543,7 @@ def test_pictures_that_c_makes_are_of_the_source(tmp_path: Path):
         Image.fromarray(np.full((64, 64, 3), k, np.uint8)).save(tmp_path / "a" / f"{k}.jpg")
     pipe = source(image.Folder(tmp_path)).shuffle(seed=1).map(image.RandomResizedCrop(32)).batch(4)
     loader = Loader(pipe, num_workers=2, worker="native")
-    for _ in loader:
-        pass
+    list(loader)
     stages = loader.stats().stages
     assert [stage.items for stage in stages] == [12, 12, 12, 3]
     assert stages[0].seconds > 0
@@ -614,8 +609,7 @@ def test_items_are_those_of_the_model(name: str, workers: int):
     loader = Loader(both.pipe.batch(4, collate=list), seed=9, num_workers=workers)
     for number in range(2):
         before = loader.stats()
-        for _ in loader:
-            pass
+        list(loader)
         visits = plain.visits(number, 9)
         span = len(visits) if plain.indexed else 1 if plain.span is None else plain.span or 1024
         windows = [visits[at : at + span] for at in range(0, len(visits), span)]
