@@ -542,4 +542,4 @@ def test_many_shards_are_not_all_open(tmp_path: Path):
     before = held()
     assert list(made) == list(pipe)
     assert len(list(tmp_path.glob("d/*.tar"))) == 300
-    assert len(held() - before) < 10
+    assert len(held() - before) <= 256

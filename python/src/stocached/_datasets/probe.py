@@ -39,7 +39,9 @@ def tried(dataset: Any, index: int) -> Any:
         note = f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made."
         if not isinstance(error, StocachedError):  # which says itself what is wrong
             note += " This is an error of the dataset, for this sample."
-        if isinstance(error, (LookupError, TypeError)) and not hasattr(dataset, "_of_errors"):  # a pipe's are elements
+        if isinstance(error, (LookupError, TypeError)) and "stage" not in getattr(
+            dataset, "_of_errors", ()
+        ):  # a pipe's are elements
             note += (
                 " A cache needs samples by number, from 0 on: leave out size= and name= for a dataset whose sampler "
                 "gives other keys."

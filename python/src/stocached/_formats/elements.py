@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from .._common.cached import cached_property
 from .._common.errors import BadSampleError, InvalidError
+from .._common.local_file import MOST_OPEN, stamp_of
 from .._common.notes import no_end, raise_noted
 from .._common.numbers import position_of, whole
 from .._common.one_line import one_line, printable
 from .._common.reads_ahead import ReadsAhead
 from .._common.warning import warn_user
 from .._memory.texts import Texts
-from .._shards.tar_index import stamp_of
 from .registry import Format
 
 _MOST = 2**40  # elements or items of all files
@@ -199,7 +199,6 @@ class Elements(ReadsAhead):
     def picture_files(self) -> Any:
         """Where the files of pictures lie, for C."""
         from .._image.pipeline import Files  # needs the library for pictures
-        from .._image.shards import MOST_OPEN
 
         places = np.concatenate([file.picture_places(d) for d, file in enumerate(self.files)])
         return Files.of_shards([*self.paths], self._stamps, places, bool(self.picture_fields), MOST_OPEN)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import BadSampleError, InvalidError
+from .._common.local_file import stamp_of
 from .._common.one_line import printable
 from .._common.sizes import show_size
 from .._memory.texts import SharedBytes
-from .._shards.tar_index import stamp_of
 from .array_rows import common_length, rows_of, type_of
 from .local_file import AsRaw, opened
 from .remote_files import GAP

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.checksum import crc32c
+from .._common.local_file import stamp_of
 from .._common.processors import processors
 from .._memory.texts import SharedBytes
-from .._shards.tar_index import indexes_of, is_trusted, stamp_of
+from .._shards.tar_index import indexes_of, is_trusted
 from .local_file import opened
 
 Starts = npt.NDArray[np.uint64]

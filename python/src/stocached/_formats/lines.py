@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._common.errors import BadSampleError, InvalidError
+from .._common.local_file import LocalFile
 from .._common.one_line import one_line, printable
 from .._common.sizes import show_size
 from .kept_index import Indexed
 from .line_index import Rule, starts_of
-from .local_file import LocalFile
 
 _LONGEST = 256 << 20  # bytes of a line
 _COUNTED = 64 << 20  # bytes before a line whose number an error says: 50 ms, once

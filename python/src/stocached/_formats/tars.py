@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import BadSampleError, InvalidError
+from .._common.local_file import LocalFile
 from .._common.one_line import one_line, printable
 from .._image.decoded_members import decoded_item
 from .._memory.texts import SharedBytes, Texts
 from .._shards.chosen_members import chosen_members, names_of, number_of
 from .._shards.near_members import read_members
 from .._shards.tar_index import members_of
-from .local_file import LocalFile
 
 _KEY = "__key__"  # of an item
 _BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
+from .._common.local_file import MOST_OPEN, LocalFile
 from .._common.numbers import index_of
-from .._common.pread import pread
 from .._native import _image_header as native
 from .._shards.braces import expanded
 from .._shards.chosen_members import chosen_members, names_of, number_of
 from .._shards.near_members import read_members
-from .._shards.tar_index import Members, members_of, stamp_of
+from .._shards.tar_index import Members, members_of
 from .._shards.wildcards import matches
 from .folder import Decoded
 from .pipeline import PLACE, Files, files_of
@@ -28,33 +28,7 @@ from .samples import PICTURES
 
 _PICTURES = ";".join(PICTURES)
 _LABELS = "cls;json"
-MOST_OPEN = 256  # shards that stay open; of more shards, each read opens its own
 _MOST_BETWEEN = 16384  # bytes between a picture and its label that are read, so that one read has both
-
-
-class OpenShard:
-    """An open shard. Reads have their own offsets, so threads and forked children may use it."""
-
-    def __init__(self, path: str, stamp: tuple[int, int]) -> None:
-        self.path = path
-        self._stamp = stamp
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._check()
-
-    def _check(self) -> None:
-        if stamp_of(os.fstat(self._descriptor)) != self._stamp:
-            raise InvalidError(f"{self.path} has changed since its members were listed; make the dataset again")
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if hasattr(self, "_descriptor"):
-            close(self._descriptor)
-
-    def read(self, at: int, size: int) -> bytes:
-        data = pread(self._descriptor, at, size, self.path)
-        if len(data) < size:
-            raise OSError(f"{self.path} ends at {at + len(data)}, in the middle of a sample")
-        self._check()  # after the read, so that we use no bytes that another program wrote during it
-        return data
 
 
 class Shards(Decoded):
@@ -71,6 +45,8 @@ class Shards(Decoded):
     The rules for names are those of the server's source tar. If the server has kept an index of a shard, that is
     used; else the headers of the shard are read once. A sample is one read. Can be pickled as its transforms can. Any
     number of threads and forked children."""
+
+    _of_errors = ("_files",)  # shards and stamps say all
 
     def __init__(
         self,
@@ -94,8 +70,8 @@ class Shards(Decoded):
             for number, (path, members) in enumerate(zip(self.shards, listed))
         ]
         self._stamps = [members.stamp for members in listed]
+        self._files = [LocalFile(path, stamp) for path, stamp in zip(self.shards, self._stamps)]
         self._places = np.concatenate(parts) if parts else np.empty(0, PLACE)
-        self._open: dict[int, OpenShard] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -106,7 +82,7 @@ class Shards(Decoded):
         if not -len(self) <= k < len(self):
             raise SampleIndexError(f"index {k} is out of range; the shards have {len(self)} samples")
         at, label_at, size, label_size, number, kind = self._places[k].item()
-        shard = self._open.get(number) or self._opened(number)
+        shard = self._files[number]
         if not self._labelled:
             return (shard.read(at, size),)
         data, text = read_members(shard.read, [(at, size), (label_at, label_size)], _MOST_BETWEEN)
@@ -120,7 +96,7 @@ class Shards(Decoded):
         """The file of a sample, for errors."""
         number, at = self._places[index][["file", "at"]].item()
         try:
-            return self._member(index, self._open.get(number) or self._opened(number), at)
+            return self._member(index, self._files[number], at)
         except (OSError, InvalidError):  # the bytes came from a cache, and the shard is gone
             return f"{self.shards[number]} (sample {index % len(self)})"
 
@@ -139,19 +115,10 @@ class Shards(Decoded):
                 raise UnsupportedError(f"the label of sample {k} is a {type(label).__name__}, not a whole number")
         return Files.of_shards(shards, self._stamps, self._places, self._labelled, MOST_OPEN)
 
-    def _member(self, index: int, shard: OpenShard, at: int) -> str:
+    def _member(self, index: int, shard: LocalFile, at: int) -> str:
         """The name of a member, as its header has it."""
         name = tarfile.TarInfo.frombuf(shard.read(at - 512, 512), "utf-8", "replace").name
         return f"{shard.path}: {name} (sample {index % len(self)})"
-
-    def _opened(self, number: int) -> OpenShard:
-        shard = OpenShard(self.shards[number], self._stamps[number])
-        if len(self.shards) <= MOST_OPEN:
-            self._open[number] = shard
-        return shard
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_open": {}}
 
     def __repr__(self) -> str:
         return f"Shards({len(self)} samples in {len(self.shards)} shards, {self.decode})"

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._common.checksum import crc32c
 from .._common.errors import CorruptError, FormatError, VersionError
-from .._common.pread import pread
+from .._common.local_file import pread, stamp_of
 from . import zstd
 from .layout import ENTRY, ENTRY_STRUCT, SPAN, TRAILER_BYTES, Footer, decode_trailer
 
@@ -37,7 +37,7 @@ class BlockFile:
             if not stat.S_ISREG(status.st_mode):
                 raise FormatError("it is not a regular file")
             self.bytes = status.st_size
-            self._stamp = (status.st_size, status.st_mtime_ns)
+            self._stamp = stamp_of(status)
             self.trailer = decode_trailer(
                 pread(self.fd, max(0, self.bytes - TRAILER_BYTES), TRAILER_BYTES, path), self.bytes
             )
@@ -132,8 +132,7 @@ class BlockFile:
         return sample
 
     def _damaged(self, k: int, stored: int, offset: int, what: str) -> CorruptError:
-        status = os.fstat(self.fd)
-        if (status.st_size, status.st_mtime_ns) != self._stamp:
+        if stamp_of(os.fstat(self.fd)) != self._stamp:
             return self._changed()
         return CorruptError(f"{self.path}: sample {self.first + k}, {stored} bytes at {offset}: {what}")
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import CorruptError, SampleIndexError
+from .._common.local_file import LocalFile
 from .._common.sizes import parse_size
-from .._image.shards import MOST_OPEN, OpenShard
 from .._shards.tar_index import Members, members_of
 from .._shards.tar_members import member_value
 from .description import NAME
@@ -38,8 +38,7 @@ class TarStorage(FolderStorage):
     def _begin(self) -> None:
         self._lock = threading.Lock()  # guards the opening
         self._writer = None
-        self._shards: dict[int, OpenShard] = {}
-        self._open: tuple[TarDocument, list[str], list[Members], list[int]] | None = None
+        self._open: tuple[TarDocument, list[LocalFile], list[Members], list[int]] | None = None
 
     def _document(self, info: DatasetInfo) -> TarDocument:
         return TarDocument(info.kind, info.fingerprint, self.file_bytes)
@@ -51,7 +50,7 @@ class TarStorage(FolderStorage):
         writer, members = self._writing(index), dict(sample)
         writer.append(members.pop("__key__", f"{index:09d}"), members)
 
-    def _opened(self) -> tuple[TarDocument, list[str], list[Members], list[int]]:
+    def _opened(self) -> tuple[TarDocument, list[LocalFile], list[Members], list[int]]:
         with self._lock:
             if self._open is None:
                 document = tar_document(self.folder)
@@ -63,7 +62,8 @@ class TarStorage(FolderStorage):
                         f"{os.path.join(self.folder, NAME)} says {document.samples} samples, and its shards have "
                         f"{sum(ends[-1:])}; write the dataset again"
                     )
-                self._open = document, paths, members, ends
+                files = [LocalFile(path, each.stamp) for path, each in zip(paths, members)]
+                self._open = document, files, members, ends
             return self._open
 
     def load_dataset_info(self) -> DatasetInfo:
@@ -72,7 +72,7 @@ class TarStorage(FolderStorage):
         return DatasetInfo(fields, document.samples, document.fingerprint, True, {}, document.kind)
 
     def load_sample(self, index: int) -> dict[str, Any]:
-        _, paths, all_members, ends = self._open or self._opened()
+        _, files, all_members, ends = self._open or self._opened()
         if not 0 <= index < ends[-1]:
             raise SampleIndexError(f"index {index} is not in 0..{ends[-1] - 1}")
         k = bisect_right(ends, index)
@@ -80,10 +80,7 @@ class TarStorage(FolderStorage):
         local = index - (ends[k - 1] if k else 0)
         own = slice(*members.starts[local : local + 2])
         places, sizes = members.places[own].tolist(), members.sizes[own].tolist()
-        shard = self._shards.get(k) or OpenShard(paths[k], members.stamp)
-        if len(paths) <= MOST_OPEN:
-            self._shards[k] = shard
-        data = shard.read(places[0], places[-1] + sizes[-1] - places[0])
+        data = files[k].read(places[0], places[-1] + sizes[-1] - places[0])
         names = [members.fields[number] for number in members.numbers[own]]
         starts = [at - places[0] for at in places]
         return {name: member_value(name, data[at : at + size]) for name, at, size in zip(names, starts, sizes)}

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from .. import _native
 from .._common.birth import born_ns
 from .._common.errors import InvalidError
+from .._common.local_file import stamp_of
 from .._common.one_line import printable
 from .._common.varint import varint_at
 from .tar_headers import BLOCK, TarError, members_of_archive
@@ -58,10 +59,6 @@ class Members:
             at += more
             made.append(before)
         return made
-
-
-def stamp_of(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
 
 
 def members_of(path: str) -> Members:
