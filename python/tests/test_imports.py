@@ -14,7 +14,7 @@ import stocached
 SOURCE = Path(stocached.__file__).parent
 
 # From the lowest floor up. A package may import those on lower floors. "stocached" means the public
-# modules, such as cache.py.
+# modules, such as prepare.py.
 FLOORS = (
     {"_native"},
     {"_common"},

@@ -16,7 +16,7 @@ import tree
 from harness import BUILT, ROOT, Figures, Run, Subject, spread
 from PIL import Image
 
-from stocached.loader import Loader
+from stocached import Loader
 
 sys.path.append(str(ROOT))
 from demo import images, loading

@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._cache.cache import Cache, SetResult, State
 from ._cache.stats import Stats
 from ._common.errors import (
     BadSampleError,
@@ -49,17 +50,20 @@ from ._common.errors import (
 )
 from ._common.load_time import LoadTime
 from ._common.sizes import get_shm_size
+from ._formats.registry import file_format
 from ._loader.advise import Advice, advise
+from ._loader.numpy_loader import Loader
 from ._loader.progress import progress
 from ._loader.stats import LoaderStats
+from ._order.order import Order
+from ._pipes.pipe import Pipe, mix, source
+from ._workers import calls
 from ._workers.worker_info import get_worker_info
-from .cache import Cache, SetResult, State
-from .loader import Loader
-from .order import Order
-from .pipes import Pipe, file_format, mix, source
 
 if TYPE_CHECKING:
     from .shared_cache import SharedCache
+
+calls.loader = Loader  # lower floors do not import it
 
 __version__ = _native.version().decode()
 
@@ -127,7 +131,7 @@ _ELSEWHERE = {  # names of other modules that a program may look for here
     "stocached.torch": "CachedDataset DataLoader SourceDataset",
     "stocached.image": "CenterCrop ColorJitter Compose Decode DecodeError Folder Normalize RandomCrop RandomErasing "
     "RandomHorizontalFlip RandomResizedCrop Resize Shards ToDtype convert decode",
-    "stocached.streams": "StreamBatch Streams join",
+    "stocached.streams": "StreamBatch Streams",
     "stocached.order": "Epoch Node Shard",
     "stocached.prepare": "BlockSampler BlockStorage BusyError DataPreparer DataStorage DatasetInfo InTheWayError "
     "IndexSet NotPreparedError PreparedDataset PreparerError Split fingerprint split",

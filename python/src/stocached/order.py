@@ -1,8 +1,8 @@
-"""The order in which samples are read, as a function of a position: docs/spec/order.md."""
+"""An epoch of an `Order`, the part of a rank, and the nodes of a job: docs/spec/order.md."""
 
 from __future__ import annotations
 
+from ._order.epoch import Epoch, Shard
 from ._order.nodes import Node
-from ._order.order import Epoch, Order, Shard
 
-__all__ = ["Epoch", "Node", "Order", "Shard"]
+__all__ = ["Epoch", "Node", "Shard"]

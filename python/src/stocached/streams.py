@@ -3,8 +3,7 @@ files or generators of unequal length: docs/guides/streams.md."""
 
 from __future__ import annotations
 
-from ._common.errors import StreamError
 from ._streams.batch import StreamBatch
 from ._streams.streams import Streams
 
-__all__ = ["StreamBatch", "StreamError", "Streams"]
+__all__ = ["StreamBatch", "Streams"]

@@ -10,10 +10,9 @@ import pytest
 from helpers import pattern
 from processes import busy_machine, compute, in_child
 
-from stocached import InvalidError
+from stocached import Cache, InvalidError, SetResult
 from stocached._cache import storing
 from stocached._common.load_time import TimedLoad
-from stocached.cache import Cache, SetResult
 
 EVICT = ["cost", "random", "clock", "fifo", "lru", "lfu"]
 SIZE = 300

@@ -20,9 +20,8 @@ import pytest
 from processes import limit
 from served import Server, until
 
-from stocached import FetchError, Loader
+from stocached import Cache, FetchError, Loader, SetResult
 from stocached._datasets.cached_samples import CachedSamples
-from stocached.cache import Cache, SetResult
 
 N = 300
 FIELDS = [{"name": "image", "shape": [3, 11], "dtype": "uint8"}, {"name": "label", "dtype": "int64"}]

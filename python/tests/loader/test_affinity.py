@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stocached import InvalidError, Loader, _native
+from stocached import Cache, InvalidError, Loader, Order, State, _native
 from stocached._cache import disk
 from stocached._loader import affinity
 from stocached._order.nodes import Deal, Owners
-from stocached.cache import Cache, State
-from stocached.order import Node, Order
+from stocached.order import Node
 
 SAMPLES = 7 * 13 + 5
 

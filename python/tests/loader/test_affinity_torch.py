@@ -14,10 +14,10 @@ from served import until
 from test_affinity import Store
 from torch_helpers import DataLoader, SourceDataset, run_ranks
 
+from stocached import Cache, State
 from stocached._loader import affinity
 from stocached._loader.gather import Gatherer
 from stocached._order.nodes import Owners
-from stocached.cache import Cache, State
 from stocached.order import Node
 
 pytestmark = pytest.mark.torch
@@ -107,7 +107,8 @@ def test_gradients_agree_with_the_plain_order(warm_ranks, cache_name, tmp_path, 
 
 
 DIFFER = """
-    from stocached.order import Node, Order
+    from stocached import Order
+    from stocached.order import Node
     from stocached._order.order import MixedOrder, WeightedOrder
     same = {"batch_size": 16, "shuffle": True, "seed": 5, "name": name, "affinity": "node"}
     two = [Node("a", 1), Node("b", 1)]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stocached import InvalidError, Loader, StateError
-from stocached.pipes import source
+from stocached import InvalidError, Loader, StateError, source
 from stocached.prepare import BlockSampler
 from stocached.streams import Streams
 

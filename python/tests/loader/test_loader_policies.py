@@ -14,10 +14,8 @@ import pytest
 from loader_datasets import Numbers, check, read, sample
 from processes import busy_machine, compute, meanwhile
 
-from stocached import InvalidError, advise
+from stocached import Cache, InvalidError, Loader, advise
 from stocached._order.order import WeightedOrder
-from stocached.cache import Cache
-from stocached.loader import Loader
 
 N = 400
 CONTROL = 4_200_000  # bytes of a segment besides its slots, about

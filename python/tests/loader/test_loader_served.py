@@ -14,9 +14,8 @@ from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, DataLoader, SourceDataset, torch
 
-from stocached import FetchError, InvalidError, _native, image
+from stocached import FetchError, InvalidError, Order, _native, image
 from stocached._order.order import WeightedOrder
-from stocached.order import Order
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 

@@ -14,12 +14,11 @@ import pytest
 from helpers import Of, python
 from processes import in_threads
 
-from stocached import InvalidError
+from stocached import InvalidError, Loader
 from stocached._common.load_time import idle_ns
 from stocached._loader import worker
 from stocached._loader.progress import progress
 from stocached._loader.stats import LoaderStats, Meter
-from stocached.loader import Loader
 
 
 def test_what_is_metered_is_told():

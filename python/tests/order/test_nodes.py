@@ -11,10 +11,10 @@ import order_document
 import pytest
 from test_order import ANY, VECTORS, check_indices, order_of
 
-from stocached import InvalidError
+from stocached import InvalidError, Order
 from stocached._order.epoch import ENDS
 from stocached._order.nodes import Deal, Owners
-from stocached.order import Epoch, Node, Order
+from stocached.order import Epoch, Node
 
 
 def read_deals() -> list[tuple[list[int], list[Node], list[str]]]:

@@ -10,7 +10,7 @@ import model
 import numpy as np
 from numpy.random import Generator
 
-from stocached.pipes import Pipe, mix, source
+from stocached import Pipe, mix, source
 
 SIZE = "16MiB"
 

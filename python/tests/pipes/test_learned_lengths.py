@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stocached import BadSampleError, Cache, InvalidError, Loader, ReadOnlyError, SampleIndexError
+from stocached import BadSampleError, Cache, InvalidError, Loader, Pipe, ReadOnlyError, SampleIndexError, source
 from stocached._cache import opening
 from stocached._pipes.visits import Window
-from stocached.pipes import Pipe, source
 
 N = 60
 BYTES = 100_000  # of an item that makes a small cache full

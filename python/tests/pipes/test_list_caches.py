@@ -16,8 +16,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stocached import BadSampleError, Cache, FingerprintError, InvalidError, Loader, NondeterministicDatasetError
-from stocached.pipes import Pipe, mix, source
+from stocached import (
+    BadSampleError,
+    Cache,
+    FingerprintError,
+    InvalidError,
+    Loader,
+    NondeterministicDatasetError,
+    Pipe,
+    mix,
+    source,
+)
 
 FILES, ITEMS, BYTES = 200, 4, 20_000  # of an item
 QUARTER = (4 << 20) + FILES * ITEMS * (BYTES + 200) // 4  # 4 MiB are for the tables of a cache

@@ -25,10 +25,9 @@ from programs import Program
 from test_pipes import SEED, expected, items_of, read
 
 import stocached
-from stocached import InvalidError, Loader, StateError
+from stocached import InvalidError, Loader, Pipe, StateError, source
 from stocached._loader import columns
 from stocached._workers.task_queue import NOT_LENT, TaskQueue
-from stocached.pipes import Pipe, source
 
 ELEMENTS = source(list(range(40)))
 LISTS = ELEMENTS.flat_map(tagged)

@@ -13,8 +13,7 @@ import pytest
 from chains import CHAINS, lucky, noisy, numbers, tagged
 from test_pipes import SEED, items_of, plain
 
-from stocached import BadSampleError, Cache, InvalidError, Loader
-from stocached.pipes import Pipe, mix, source
+from stocached import BadSampleError, Cache, InvalidError, Loader, Pipe, mix, source
 
 WITHOUT_INDEX = [name for name, make in CHAINS.items() if not make().plain.indexed]
 

@@ -18,9 +18,8 @@ from chains import Both, numbers
 from test_pipes import SEED, plain
 
 import stocached
-from stocached import InvalidError, Loader
+from stocached import InvalidError, Loader, Pipe, mix, source
 from stocached._pipes import packing
-from stocached.pipes import Pipe, mix, source
 
 
 def tokens(x: Any) -> Any:

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from pictures import difference, encoded, folder_of, picture
 
-from stocached import InvalidError, Loader, NondeterministicDatasetError, image
-from stocached.pipes import Pipe, source
+from stocached import InvalidError, Loader, NondeterministicDatasetError, Pipe, image, source
 
 DECODE, CROP, FLIP = image.Decode(), image.RandomResizedCrop(24), image.RandomHorizontalFlip()
 JITTER, ERASE = image.ColorJitter(0.4, 0.3), image.RandomErasing(value=7)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from stocached import Loader
-from stocached.pipes import source
+from stocached import Loader, source
 
 
 def part(k: int) -> Iterator[int]:

@@ -19,11 +19,10 @@ import pytest
 from chains import CHAINS as CHAINS_OF_BOTH
 from trace_file import read as read_trace
 
-from stocached import Loader, Order, image
+from stocached import Loader, Order, Pipe, image, source
 from stocached._datasets.cached_samples import CachedSamples
 from stocached._datasets.stage_stats import StageStats
 from stocached._datasets.tally import Counters
-from stocached.pipes import Pipe, source
 
 WAYS: dict[str, dict[str, Any]] = {
     "here": {},

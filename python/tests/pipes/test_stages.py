@@ -17,9 +17,8 @@ from pictures import folder_of
 from processes import mappings, until
 
 import stocached
-from stocached import InvalidError, Loader, NondeterministicDatasetError, image
+from stocached import InvalidError, Loader, NondeterministicDatasetError, Pipe, image, mix, source
 from stocached._loader import worker_choice
-from stocached.pipes import Pipe, mix, source
 
 TEN = source(list(range(10)))
 

@@ -27,11 +27,19 @@ from prepared import stocached, tree
 from processes import forked, held, step_kills
 from test_pipes import plain
 
-from stocached import CorruptError, InvalidError, Loader, NondeterministicDatasetError, SchemaError, VersionError
+from stocached import (
+    CorruptError,
+    InvalidError,
+    Loader,
+    NondeterministicDatasetError,
+    Pipe,
+    SchemaError,
+    VersionError,
+    source,
+)
 from stocached._pipes.stage import every
 from stocached._prepared.tar_writer import TarDocument, TarWriter
 from stocached._shards.tar_index import SUFFIX
-from stocached.pipes import Pipe, source
 from stocached.prepare import BlockStorage, IndexSet, InTheWayError, NotPreparedError, PreparedDataset
 
 KILLS = int(os.environ.get("STOCACHED_TEST_KILLS", "15"))

@@ -379,4 +379,4 @@ def unpickle(
     return cache
 
 
-Cache.__module__ = "stocached.cache"  # where users find it
+Cache.__module__ = "stocached"  # where users find it

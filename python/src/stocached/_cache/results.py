@@ -33,4 +33,4 @@ class State(enum.IntEnum):
     OUT = _native.STATE_OUT  # it can have no slot (policy="first-indices")
 
 
-SetResult.__module__ = State.__module__ = "stocached.cache"  # where users find them
+SetResult.__module__ = State.__module__ = "stocached"  # where users find them

@@ -198,4 +198,4 @@ def _whole_ratios(ratios: Sequence[float]) -> list[int]:
 
 AnyOrder = Order | WeightedOrder | MixedOrder
 
-Order.__module__ = "stocached.order"  # where users find it
+Order.__module__ = "stocached"  # where users find it

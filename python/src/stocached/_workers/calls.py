@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-loader: Any = None  # the class Loader, which stocached.pipes sets: it is on a higher floor
+loader: Any = None  # the class Loader, which the package sets: it is on a higher floor
 
 
 def samples(dataset: Any, workers: int, together: int, **options: Any) -> Iterator[Any]:
