@@ -42,11 +42,16 @@ def view(cache: Attachment, index: SupportsIndex) -> Any:
 def uncounted(cache: Attachment, i: int) -> Any:
     """As `get`, without counting a hit or a miss."""
     if cache._evicts:
-        found = bytes_of(cache, cache._handle, i, _native.copy)
-        return None if found is None else cache._values.decode(found, True)
+        return uncounted_copy(cache, i)
     rows = cache._rows
     slot = _native.locate_slot(cache._handle, i) if rows is not None else -1
     return rows[slot] if rows is not None and slot >= 0 else load_record(cache, _native.locate, i)
+
+
+def uncounted_copy(cache: Attachment, i: int) -> Any:
+    """A sample in new memory, without counting a hit or a miss; None on a miss."""
+    found = bytes_of(cache, cache._handle, i, _native.copy)
+    return None if found is None else cache._values.decode(found, True)
 
 
 def _row(cache: Attachment, columns: list[Array], slot: int) -> Any:

@@ -230,32 +230,8 @@ class StreamError(StocachedError, RuntimeError):
         return type(self), (str(self), None, self.number, self.item)  # the file may be an object that cannot be pickled
 
 
-BY_CODE: dict[int, type[StocachedError]] = {
-    kind.code: kind
-    for kind in (
-        InvalidError,
-        SampleIndexError,
-        SchemaError,
-        CacheNotFoundError,
-        CacheExistsError,
-        FormatError,
-        VersionError,
-        FingerprintError,
-        CacheMemoryError,
-        CachePermissionError,
-        ReadOnlyError,
-        ClosedError,
-        ClientsError,
-        CacheTimeoutError,
-        SystemCallError,
-        LostError,
-        CorruptError,
-        UnsupportedError,
-        NoServerError,
-        ReplacedError,
-        FetchError,
-    )
-}
+_KINDS: tuple[type[StocachedError], ...] = (StocachedError, *StocachedError.__subclasses__())
+BY_CODE: dict[int, type[StocachedError]] = {kind.code: kind for kind in _KINDS if kind.code}
 
 
 def make(code: int, message: str, os_error: int = 0) -> StocachedError:
@@ -280,13 +256,5 @@ def called(function: Any, *arguments: Any) -> int:
     return int(result)
 
 
-for _kind in (
-    StocachedError,
-    BadSampleError,
-    NondeterministicDatasetError,
-    WorkerLostError,
-    StateError,
-    StreamError,
-    *BY_CODE.values(),
-):
+for _kind in _KINDS:
     _kind.__module__ = "stocached"  # where users find them, and as tracebacks show them

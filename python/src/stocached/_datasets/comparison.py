@@ -169,7 +169,7 @@ def begin(
             partial(_say_failed, cache.name),
         )
     for index in chosen:
-        _check(cached, cached.stored, index)
+        check_sample(cached, cached.stored, cached.load_record, index)
     return None
 
 
@@ -181,7 +181,7 @@ def _compare(cached: Any, name: str, held: tuple[int, int, bytes], chosen: list[
     compared = 0
     for index in chosen:
         try:
-            _check(cached, cached.stored, index)
+            check_sample(cached, cached.stored, cached.load_record, index)
             compared += 1
         except (FingerprintError, NondeterministicDatasetError):
             raise
@@ -191,22 +191,13 @@ def _compare(cached: Any, name: str, held: tuple[int, int, bytes], chosen: list[
         raise failed
 
 
-def _check(cached: Any, dataset: Any, index: int) -> None:
-    """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample
-    than the dataset gives."""
-    try:
-        check_sample(cached, dataset, cached.load_record, index)
-    except FingerprintError:  # check again with a counted copy, which no overwrite can change
-        check_sample(cached, dataset, cached.peek, index)
-
-
 def _goes_on(reference: weakref.ref[Any], dataset: Any, index: int) -> bool:
     """Compares a sample; returns whether to compare others too."""
     cached = reference()
     if cached is None or cached.cache.closed:
         return False
     try:
-        _check(cached, dataset, index)
+        check_sample(cached, dataset, cached.load_record, index)
     except (FingerprintError, NondeterministicDatasetError) as error:
         cached.notices.error.publish(error)
         return False
