@@ -529,6 +529,6 @@ def test_a_copied_folder_is_served_and_compared(root, cache_name):
     fill(Files(root), cache_name)
     copied = shutil.copytree(root, root.parent / "elsewhere", copy_function=shutil.copyfile)
     loader = Loader(Files(copied), 10, name=cache_name)
-    loader._cached._comparison.wait()
+    loader._cached._comparison.done.wait()
     assert sum(len(labels) for _, labels in loader) == 40
     assert loader.stats().hits == 40

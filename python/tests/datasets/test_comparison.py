@@ -60,7 +60,7 @@ def filled(cache_name):
 
 def test_other_samples_are_an_error_at_the_next_use(filled):
     cached = CachedSamples(OTHER, name=filled)
-    cached._comparison.wait()
+    cached._comparison.done.wait()
     for use in (lambda: cached[3], lambda: cached.__getitems__([3, 4])):
         with pytest.raises(
             FingerprintError,
@@ -79,7 +79,7 @@ def test_a_random_dataset_is_told_from_one_of_other_samples(filled):
             return super().__getitem__(index) + (self.generator.integers(1, 9) if index in self.changed else 0)
 
     loader = Loader(Random(), 8, name=filled)
-    loader._cached._comparison.wait()
+    loader._cached._comparison.done.wait()
     with pytest.raises(
         NondeterministicDatasetError,
         match=r"was loaded again and it \(.*\) differs: .*Loader\(dataset, \.\.\., augment=fn\)",
@@ -108,7 +108,7 @@ def test_processes_that_were_forked_before_hear_of_it(filled):
         except FingerprintError as error:
             os.write(found[1], str(error).encode())
         os._exit(0)
-    cached._comparison.wait()
+    cached._comparison.done.wait()
     os.write(begin[1], b".")
     os.waitpid(child, 0)
     assert b"holds other data" in os.read(found[0], 4096)
@@ -118,7 +118,7 @@ def test_processes_that_were_forked_before_hear_of_it(filled):
 
 def test_a_loader_stops(filled):
     loader = Loader(OTHER, 10, num_workers=2, name=filled)
-    loader._cached._comparison.wait()
+    loader._cached._comparison.done.wait()
     with pytest.raises(FingerprintError, match="holds other data"):
         next(iter(loader))
     loader.close()
@@ -127,7 +127,7 @@ def test_a_loader_stops(filled):
 def test_samples_that_are_the_same_are_used_in_peace(filled):
     loader = Loader(Made(), 10, name=filled)
     hits = loader.cache.stats().hits
-    loader._cached._comparison.wait()
+    loader._cached._comparison.done.wait()
     assert loader.cache.stats().hits == hits  # probes are not counted
     assert [row[0] for batch in loader for row in batch.tolist()] == list(range(N))
     assert loader.stats().hits == N
@@ -183,7 +183,7 @@ def test_the_dataset_is_left_as_it_is(filled, path):
     dataset = Opens(path)
     cached = CachedSamples(dataset, name=filled)
     dataset.epoch = 3  # the program sets it during the comparison, which does not reset it
-    cached._comparison.wait()
+    cached._comparison.done.wait()
     assert (dataset.file, dataset.files, dataset.seen, dataset.epoch) == (None, {}, [], 3)
     cached.cache.clear()
     assert [int(cached[index][0]) for index in range(N)] == list(range(N))
@@ -196,7 +196,7 @@ def test_the_program_and_the_thread_load_one_after_the_other(filled):
 
     class Alone(Made):
         def __getitem__(self, index):
-            if threading.current_thread().name == "stocached compare":
+            if threading.current_thread().name == "stocached background":
                 inside.set()
                 # if the program can load now, it does so within that time
                 met.append(entered.wait(0.0 if met else 0.5))
@@ -208,7 +208,7 @@ def test_the_program_and_the_thread_load_one_after_the_other(filled):
     inside.wait()
     cached.cache.clear()
     cached[3]
-    cached._comparison.wait()
+    cached._comparison.done.wait()
     assert met[0] is False
 
 
@@ -240,7 +240,7 @@ def test_a_dataset_that_only_its_own_thread_may_ask(filled, tmp_path, monkeypatc
     monkeypatch.setattr(_comparison, "_say_failed", lambda name, error: said.append((name, type(error))))
     dataset = Rows()
     cached = CachedSamples(dataset, name=filled, _forks=False)  # the comparison ends with it
-    cached._comparison.wait()
+    cached._comparison.done.wait()
     assert said == [(filled, sqlite3.ProgrammingError)]
     dataset.rows.close()
 
@@ -261,14 +261,14 @@ def test_it_stands_still_while_the_process_forks():
     inside.wait()
     stopping = threading.Thread(target=comparison.before_fork)
     stopping.start()
-    until(comparison._stop.is_set, "it waits for the sample that is being compared")
+    until(lambda: comparison.pauses, "it waits for the sample that is being compared")
     assert stopping.is_alive()
     go.set()
     stopping.join()
-    assert comparison._thread is None
+    assert not comparison._thread.is_alive()
     assert compared == [4]
     comparison.after_fork()
-    comparison.wait()
+    comparison.done.wait()
     assert sorted(compared) == [0, 1, 2, 3, 4]
 
 
@@ -279,21 +279,19 @@ def test_children_have_no_such_thread(filled):
         with loading.alone(60) as alone:
             os._exit(len(list(Path("/proc/self/task").iterdir())) - 1 if alone else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    cached._comparison.wait()
+    cached._comparison.done.wait()
 
 
 def test_it_ends_with_the_cache_and_with_the_dataset(filled):
     cached = CachedSamples(OTHER, name=filled)
     comparison = cached._comparison
     cached.cache.close()
-    comparison.wait()
-    assert comparison._thread is not None
-    assert not comparison._thread.is_alive()
+    comparison.done.wait()
+    until(lambda: not comparison._thread.is_alive(), "its thread ends")
     cached = CachedSamples(Made(), name=filled)
     comparison = cached._comparison
     del cached
-    comparison.wait()
-    assert comparison.done
+    comparison.done.wait()
 
 
 def test_copies_share_what_is_no_object_of_the_programs():

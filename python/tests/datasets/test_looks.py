@@ -259,7 +259,7 @@ def test_all_looks_of_a_constructor_build_an_index_once(cache_name):
         first[index]
     before, dataset = os.fstat(built).st_size, Unknown()
     cached = CachedSamples(dataset, name=cache_name)
-    cached._comparison.wait()
+    cached._comparison.done.wait()
     assert (os.fstat(built).st_size - before, dataset.index) == (1, None)
     os.close(built)
 

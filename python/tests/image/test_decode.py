@@ -554,9 +554,9 @@ def test_the_decoder_is_a_hint_of_derived_fingerprints(tmp_path, monkeypatch):
     assert not other.certain(before)
     monkeypatch.setattr("stocached._image.codecs.pixels", lambda: 0)
     assert not derive(image.Folder(tmp_path, size=4)).certain(other)
-    encoded_ = derive(image.Folder(tmp_path, size=4).encoded)
+    encoded_ = derive(image.Folder(tmp_path, size=4).encoded())
     monkeypatch.undo()
-    assert derive(image.Folder(tmp_path, size=4).encoded).certain(encoded_)  # bytes depend on no decoder
+    assert derive(image.Folder(tmp_path, size=4).encoded()).certain(encoded_)  # bytes depend on no decoder
 
 
 @pytest.mark.parametrize(

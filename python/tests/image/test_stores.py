@@ -277,7 +277,7 @@ def test_auto_takes_the_store_of_a_cache_that_appears_meanwhile(root, cache_name
 
 def test_fingerprints(root, cache_name):
     decoded = [derive(image.Folder(root, size=size)) for size in (32, 64)]
-    files = [derive(image.Folder(root, size=size).encoded) for size in (32, 64)]
+    files = [derive(image.Folder(root, size=size).encoded()) for size in (32, 64)]
     assert "?" not in str(decoded[0]) + str(files[0])
     assert files[0] == files[1]
     assert str(decoded[0]) != str(decoded[1])
@@ -393,7 +393,7 @@ def test_the_part_of_times_that_grows_with_files():
 
 def test_augmentation_is_measured(root):
     dataset, calls = image.Folder(root, size=64), []
-    form = store_trial.Form(dataset.encoded, dataset.decoding, dataset.encoded.name)
+    form = dataset.encoded()
     for augment in (AUGMENT, calls.append):
         measured = store_trial.Files(form, len(dataset), 2, augment).measured()
         assert measured is not None
@@ -415,7 +415,7 @@ def test_a_measurement_takes_at_most_about_a_second(root):
             return super().read(index)
 
     dataset = VerySlow(root, size=32)
-    form = store_trial.Form(dataset.encoded, dataset.decoding, dataset.encoded.name)
+    form = dataset.encoded()
     start = time.monotonic()
     files = store_trial.Files(form, len(dataset), 2)
     took = time.monotonic() - start

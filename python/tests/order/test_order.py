@@ -197,14 +197,14 @@ def test_invalid_shards():
         lambda: shard.position(-1),
         lambda: epoch.at(True),
         lambda: epoch.position(np.True_),
-        lambda: IndexSet.all(5).local(True),
+        lambda: IndexSet(range(5), 5).local(True),
         lambda: Owners([Node()], 5).node_of(True),
     ):
         with pytest.raises(InvalidError):
             call()
     assert shard.indices(5).size == 0
     assert shard.position(100) == 5
-    assert epoch.position(np.int64(epoch.at(np.uint8(3)))) == IndexSet.all(5).local(np.int32(3)) == 3
+    assert epoch.position(np.int64(epoch.at(np.uint8(3)))) == IndexSet(range(5), 5).local(np.int32(3)) == 3
 
 
 def test_weights_are_kept():

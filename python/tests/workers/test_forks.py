@@ -15,7 +15,6 @@ from helpers import python
 from processes import in_child, until
 
 from stocached import Loader, source
-from stocached._common import background as background_thread
 from stocached._common import threads
 from stocached._common.background import Background
 from stocached._loader.gather import Batch
@@ -169,7 +168,7 @@ def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
         join()
 
     with monkeypatch.context() as patched:
-        patched.setattr(background_thread, "TIMEOUT", 60.0)
+        patched.setattr(Background, "timeout", 60.0)
         patched.setattr(background, "_join", release_and_join)
         in_child(lambda: True)  # it ends in time, and another thread starts with the remaining batches
     until(lambda: len(gate.began) == 2, "the thread goes on")

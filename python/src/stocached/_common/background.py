@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from . import threads
 
-TIMEOUT = 0.5  # seconds that a fork or close waits for the thread
 _IDLE = 1.0  # seconds without a job after which the thread ends
 _Job = Callable[[], None]
 
@@ -18,9 +17,10 @@ class Background:
     """Does jobs in a thread, one after the other. The thread ends after a while without a job, and
     before the process forks. It starts again for the next job. A job raises no error.
 
-    pauses: a fork waits, so a long job puts itself again and returns."""
+    pauses: a fork waits, so a long job puts itself again and returns. timeout: seconds that a fork or close waits for the
+    thread."""
 
-    pauses = False
+    pauses, timeout = False, 0.5
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -60,7 +60,7 @@ class Background:
 
     def _join(self) -> None:
         if self._thread is not None:
-            threads.join(self._thread, TIMEOUT)  # a thread that waits for a server only holds its job
+            threads.join(self._thread, self.timeout)  # a thread that waits for a server only holds its job
 
     def _not_begun(self) -> list[_Job]:
         """The jobs that are not begun."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import _native
 from .._cache import opening, reading
 from .._cache.cache import Cache
 from .._cache.gathering import Indices
@@ -44,17 +43,18 @@ from .._workers import set_up
 from . import augment_error, comparison, looks, mistaken, probe, stores
 from .augment_function import check_alone
 from .cache_backed import CacheBacked
-from .comparison import Background
+from .comparison import Comparing
 from .lists import PackedLists
 from .looks import LookHere, LookInChild
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices, say_if_private
 from .schema_trial import MOST, Trial
-from .stores import Form, Store
+from .stores import Store
 from .thread_hits import ThreadHits
 
 if TYPE_CHECKING:
+    from .._image.folder import Encoded as EncodedForm
     from .store_trial import Tried
 
 _REMEDY = remedy_of("CachedDataset")
@@ -175,7 +175,7 @@ class CachedSamples(CacheBacked):
         self._n = len(dataset)
         self.thread_hits = ThreadHits()
         self.notices: Notices = Notices()
-        self._comparison: Background | None = None
+        self._comparison: Comparing | None = None
         self._guard: Guard | None = None  # checks loads
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
@@ -240,10 +240,10 @@ class CachedSamples(CacheBacked):
             else:
                 tried = self._measure(form, options, augment)
         self._form = form if self.store == "encoded" else None
-        self.stored = self.dataset if self._form is None else self._form.dataset  # its samples are cached
+        self.stored = self.dataset if self._form is None else self._form  # its samples are cached
         return tried
 
-    def _measure(self, form: Form, options: CacheOptions, augment: Callable[..., Any] | None) -> list[Tried]:
+    def _measure(self, form: EncodedForm, options: CacheOptions, augment: Callable[..., Any] | None) -> list[Tried]:
         """Sets the store that makes an epoch shorter, and why."""
         from .store_trial import Files  # needs the library for pictures
 
@@ -370,7 +370,7 @@ class CachedSamples(CacheBacked):
         other = copy.copy(self)
         other.dataset = dataset
         other._form = None if self._form is None else stores.form_of(dataset, self.store)
-        other.stored = dataset if other._form is None else other._form.dataset
+        other.stored = dataset if other._form is None else other._form
         other._misses = Misses(other.stored, self.cache, self._structure, self._guard, self.notices)
         return other
 
@@ -490,17 +490,9 @@ class CachedSamples(CacheBacked):
         return self._sample(value)
 
     def load_record(self, i: int) -> Any:
-        """As `peek`, without a count. The sample may be a mix if another client overwrites it
-        during the call. In a cache that evicts it is counted, and never a mix."""
-        if self.cache._evicts:
-            value = reading.copy(self.cache, i)
-            return None if value is None else self._sample(value)
-        value = reading.load_record(self.cache, _native.locate, i)
-        if value is None:
-            return None
-        values = value if len(self.cache.fields) > 1 else {"": value}
-        copied = {name: bytes(item) if isinstance(item, memoryview) else item.copy() for name, item in values.items()}
-        return self._sample(copied if len(copied) > 1 else copied[""])
+        """As `peek`, without a count."""
+        value = reading.uncounted_copy(self.cache, i)
+        return None if value is None else self._sample(value)
 
     def _gather(self, wanted: list[int], most: int) -> list[Any]:
         """Hits as samples, and None for misses. most: takes arrays of this number of rows."""

@@ -23,6 +23,7 @@ import numpy as np
 from .._checks import loading
 from .._checks.derived_fingerprint import Derived
 from .._common import threads
+from .._common.background import Background
 from .._common.errors import ClosedError, FingerprintError, NondeterministicDatasetError
 from . import looks
 from .attributes import is_own
@@ -31,49 +32,38 @@ from .looks import LookHere, LookInChild
 from .probe import cached_now, check_sample, removal
 
 _SAMPLES = 32
-_TIMEOUT = 10.0  # seconds that a fork, or the end of the program, waits for the current load
 _LARGE = 1000  # a list with more entries holds data, not objects that load it
 _POLL = 0.05  # seconds that it waits for loads of the program before it checks whether it must end
 
 
-class Background:
-    """A thread that ends before the process forks, and goes on afterwards, until `done` is true."""
+class Comparing(Background):
+    """done: it has nothing left to do."""
+
+    timeout = 10.0  # for the current load
 
     def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.done = False
-        threads.keep_from_forks(self)
+        super().__init__()
+        self.done = threading.Event()
         _all.add(self)
-        self.after_fork()
+        self.put(self._go_on)
 
-    def _work(self) -> None:
-        """Sets `done`, unless `_stop` is set before."""
+    def _go_on(self) -> None:
+        if self.done.is_set() or self._is_finished():
+            self.done.set()
+            self.leave()
+        else:
+            self.put(self._go_on)
+
+    def _is_finished(self) -> bool:
+        """Goes on until `pauses` or `done` is set, or for a moment. Returns whether nothing is left."""
         raise NotImplementedError
 
-    def wait(self) -> None:
-        """Waits until all is done."""
-        if self._thread is not None:
-            threads.join(self._thread)
-
-    def before_fork(self) -> None:
-        if self._thread is not None:
-            self._stop.set()
-            threads.join(self._thread, _TIMEOUT)
-            self._thread = None
-
-    def after_fork(self) -> None:
-        if not self.done:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._work, daemon=True, name="stocached compare")
-            self._thread.start()
-
     def end(self) -> None:
-        self.before_fork()
-        self.done = True
+        self.done.set()
+        self.close()
 
 
-class Comparison(Background):
+class Comparison(Comparing):
     """Calls `compare` for one index after the other, until it returns False. An index for which it
     raises counts as compared. If it raises for all, it calls `failed` with the last error."""
 
@@ -82,12 +72,11 @@ class Comparison(Background):
         self._compared = 0
         super().__init__()
 
-    def _work(self) -> None:
-        while self._left and not self._stop.is_set():
-            with loading.alone(_POLL) as alone:
-                if alone is not None:
-                    self._compare_one(self._left.pop())
-        self.done = not self._left
+    def _is_finished(self) -> bool:
+        with loading.alone(_POLL) as alone:
+            if alone is not None:
+                self._compare_one(self._left.pop())
+        return not self._left
 
     def _compare_one(self, index: int) -> None:
         try:
@@ -98,12 +87,8 @@ class Comparison(Background):
             if not self._left and not self._compared:
                 self._failed(error)
 
-    def end(self) -> None:
-        self._left.clear()
-        super().end()
 
-
-class ChildComparison(Background):
+class ChildComparison(Comparing):
     """Waits for the result of a child that compares samples, and publishes it."""
 
     def __init__(self, look: LookInChild, cached: Any) -> None:
@@ -111,17 +96,17 @@ class ChildComparison(Background):
         self._reference = weakref.ref(cached)
         super().__init__()
 
-    def _work(self) -> None:
+    def _is_finished(self) -> bool:
         try:
-            answer = self._look.answer(lambda: self._stop.is_set() or self._needless())
+            answer = self._look.answer(lambda: self.pauses or self.done.is_set() or self._needless())
             if answer is looks.PENDING and not self._needless():
-                return
+                return False
         except (FingerprintError, NondeterministicDatasetError) as error:
             self._notices.error.publish(error)
         except Exception as error:
             _say_failed(self._name, error)
-        self.done = True
         self._look.end_now()
+        return True
 
     def _needless(self) -> bool:
         cached = self._reference()
@@ -134,7 +119,7 @@ class ChildComparison(Background):
 
 def begin(
     cached: Any, look: LookHere | LookInChild, derived: Derived | None, *, in_background: bool
-) -> Background | None:
+) -> Comparing | None:
     """Compares a CachedSamples whose cache was filled earlier with its dataset. None: no comparison
     runs in the background.
 
@@ -255,5 +240,5 @@ def _say_once(cache: str | None, reason: str) -> None:
 
 
 _said = False
-_all: weakref.WeakSet[Background] = weakref.WeakSet()
-atexit.register(threads.for_each(_all, lambda background: background.end()))
+_all: weakref.WeakSet[Comparing] = weakref.WeakSet()
+atexit.register(threads.for_each(_all, lambda comparing: comparing.end()))

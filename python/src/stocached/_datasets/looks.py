@@ -16,13 +16,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from .._common.errors import WorkerLostError
 from .._common.ours import only_ours
-from .._common.subsets import is_subset
+from .._common.subsets import unwrapped
 from .._random import generators
 from .._workers import forked_values
 from .._workers.processes import Owner, Start, WorkerProcess
@@ -35,21 +35,6 @@ PENDING = object()  # instead of an answer that has not come yet
 # A worker's number, the number of workers, their seed, the dataset.
 Enter = Callable[[int, int, int, Any], None]
 Init = Callable[[int], Any]  # worker_init_fn of a loader
-
-
-class Look(Protocol):
-    """Used in a `with` statement. A function that it is asked gets the root, and loads samples."""
-
-    def __enter__(self) -> Look: ...
-
-    def __exit__(self, *error: Any) -> None: ...
-
-    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """function(root, *arguments). The function is one of a module or class, arguments and result
-        can be pickled."""
-
-    def finish(self) -> None:
-        """There are no more questions. A child ends while this process does something else."""
 
 
 def begin(
@@ -89,8 +74,7 @@ def are_forked(method: Any) -> bool:
 def _is_ours(dataset: Any) -> bool:
     """Whether a dataset runs no code of the user and of other libraries: one of this package without functions, or a
     plain sequence."""
-    while is_subset(dataset):
-        dataset = dataset.dataset
+    dataset, _ = unwrapped(dataset)
     return type(dataset) in (list, tuple, range, np.ndarray) or only_ours(dataset)
 
 
@@ -101,7 +85,8 @@ def _uses_cuda() -> bool:
 
 
 class LookHere:
-    """Looks in this process. Restores the global generators and what loads change in the dataset."""
+    """Looks in this process. Restores the global generators and what loads change in the dataset. Used in a `with`
+    statement. A function that it is asked gets the root, and loads samples."""
 
     def __init__(self, root: Any, dataset: Any) -> None:
         self._root, self._dataset, self._restored = root, dataset, contextlib.ExitStack()
@@ -115,14 +100,16 @@ class LookHere:
         self._restored.close()
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """function(root, *arguments)."""
         return function(self._root, *arguments)
 
     def finish(self) -> None:
-        pass
+        """There are no more questions."""
 
 
 class LookInChild(Owner):
-    """Looks in one forked child, which keeps between two questions what it has opened and built."""
+    """The same in one forked child, which keeps between two questions what it has opened and built. The functions are of a
+    module or class, arguments and results can be pickled."""
 
     def __init__(self, root: Any, dataset: Any, enter: Enter, init: Init | None, workers: int | None) -> None:
         """workers: of a loader; with 0 this process looks itself if the child is silent, as it loads the samples of
@@ -168,6 +155,7 @@ class LookInChild(Owner):
         return self._here.ask(function, *arguments)
 
     def finish(self) -> None:
+        """The child ends while this process does something else."""
         self._child.close_pipe()
 
     def put(self, function: Callable[..., Any], *arguments: Any) -> None:

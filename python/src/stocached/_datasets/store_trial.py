@@ -15,10 +15,11 @@ import numpy as np
 from .._common.load_time import LoadTime
 from .._common.processors import processors
 from .._common.sizes import parse_size
+from .._image.folder import Encoded
 from .._image.steps import Step
 from .._samples.tree import Tree
 from . import probe
-from .stores import Form, Measured, choose
+from .stores import Measured, choose
 
 _MOST, _LEAST = 64, 8  # files
 _PART = 20  # at most one in 20 files of the dataset, but _LEAST
@@ -43,7 +44,7 @@ class Tried:
 class Files:
     """Some files of a dataset. They are kept for the cache."""
 
-    def __init__(self, form: Form, n: int, workers: int, augment: Callable[..., Any] | None = None) -> None:
+    def __init__(self, form: Encoded, n: int, workers: int, augment: Callable[..., Any] | None = None) -> None:
         """workers: how many will read; 0 counts as 1. augment: what is done with each sample after the cache."""
         self._form, self.tried = form, list[Tried]()
         # A function of the program may draw from its generators, or count its calls.
@@ -70,7 +71,7 @@ class Files:
     def _read(self, index: int) -> bool:
         with LoadTime() as load:
             busy = time.thread_time()
-            sample = probe.load(self._form.dataset, index)
+            sample = probe.load(self._form, index)
             busy = time.thread_time() - busy
         assert load.seconds is not None
         self.tried.append(Tried(index, sample, load.seconds, busy))
@@ -90,7 +91,7 @@ class Files:
 
     @staticmethod
     def tried_for(
-        root: tuple[Form, int, int, Callable[..., Any] | None],
+        root: tuple[Encoded, int, int, Callable[..., Any] | None],
         size: int | str | None,
         variable: bool | None,
         policy: str | None,
@@ -110,7 +111,7 @@ class Files:
 
     def measured(self) -> Measured | None:
         """None: no file could be read and decoded."""
-        n, workers = len(self._form.dataset), self._workers
+        n, workers = len(self._form), self._workers
         decoded = [one for one in self.tried if one.decode is not None]
         if not decoded or not self.alone:
             return None

@@ -4,17 +4,16 @@ docs/spec/stores.md has the rules of `choose`."""
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
-from .._common.subsets import is_subset
+from .._common.subsets import unwrapped
+
+if TYPE_CHECKING:
+    from .._image.folder import Encoded
 
 Store = Literal["decoded", "encoded", "auto"]
 STORES = ("decoded", "encoded", "auto")
@@ -46,9 +45,7 @@ def converts(dataset: Any) -> bool:
 def advice_to_convert(dataset: Any, to_give: str) -> str:
     """How random steps of torchvision get out of a dataset of pictures; "" if they cannot. to_give: how the caller takes
     them."""
-    while is_subset(dataset):
-        dataset = dataset.dataset
-    if not converts(dataset):
+    if not converts(unwrapped(dataset)[0]):
         return ""
     return (
         f"Write dataset, augment = stocached.image.convert(dataset), and {to_give}: that takes the random steps of "
@@ -56,36 +53,7 @@ def advice_to_convert(dataset: Any, to_give: str) -> str:
     )
 
 
-@dataclass
-class Form:
-    """The encoded form of a dataset."""
-
-    dataset: Any  # its samples have the bytes of files in place of pictures
-    decoding: Any  # the step that makes the picture out of the bytes
-    name: Callable[[int], Any]  # the file of a sample, for errors
-
-    def decoded(self, index: int, sample: Any) -> Any:
-        """The sample of the dataset itself."""
-        if isinstance(sample, tuple):
-            return (self.decoding.picture(bytes(sample[0]), self.name(index)), *sample[1:])
-        if isinstance(sample, dict):
-            (file,) = (name for name, value in sample.items() if np.ndim(value))  # a label has no dimension
-            return {**sample, file: self.decoding.picture(bytes(sample[file]), self.name(index))}
-        return self.decoding.picture(bytes(sample), self.name(index))
-
-
-@dataclass
-class _Within:
-    """The file of a sample of a Subset."""
-
-    indices: Any
-    name: Callable[[int], Any]
-
-    def __call__(self, index: int) -> Any:
-        return self.name(self.indices[index])
-
-
-def form_of(dataset: Any, store: str) -> Form:
+def form_of(dataset: Any, store: str) -> Encoded:
     """The encoded form of a dataset. Raises InvalidError, which says what has one."""
     why = f"{type(dataset).__name__} is none of them"
     try:
@@ -101,18 +69,12 @@ def form_of(dataset: Any, store: str) -> Form:
     return form
 
 
-def _form(dataset: Any) -> Form | None:
-    if is_subset(dataset):
-        inner = _form(dataset.dataset)
-        if inner is None:
-            return None
-        subset = copy.copy(dataset)
-        subset.dataset = inner.dataset
-        return Form(subset, inner.decoding, _Within(dataset.indices, inner.name))
-    if not any(base.__module__ == "stocached._image.folder" for base in type(dataset).__mro__):
+def _form(dataset: Any) -> Encoded | None:
+    whole, indices = unwrapped(dataset)
+    if not any(base.__module__ == "stocached._image.folder" for base in type(whole).__mro__):
         return None
-    encoded = dataset.encoded
-    return Form(encoded, dataset.decoding, encoded.name)
+    form: Encoded = whole.encoded(indices)
+    return form
 
 
 def has_form(dataset: Any) -> bool:
@@ -150,38 +112,21 @@ class Measured:
         return sum(rest) / len(rest) if rest else 1.0
 
 
-class Epochs(NamedTuple):
-    """Seconds of an epoch, and the parts of the samples that are cached."""
-
-    decoded: float
-    encoded: float
-    decoded_part: float
-    encoded_part: float
-
-
-def epochs(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> Epochs:
-    """What an epoch takes with either store, in a cache of `size` bytes that is full.
-
-    costliest: that of decoded samples keeps those that take longest to load."""
+def choose(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> tuple[str, str]:
+    """The store whose epoch is shorter in a cache of `size` bytes that is full, and why. Of equal ones "decoded": it leaves
+    processors to the training. costliest: the cache of decoded samples keeps those that take longest to load."""
     m, room, workers = measured, max(size - _CONTROL, 0), max(workers, 1)
     decoded, encoded = (min(room / (m.samples * each), 1.0) for each in (m.decoded_bytes, m.encoded_bytes))
 
     def seconds(reads: float, decodes: float) -> float:
-        """The busiest sets the pace: the source, the processors, or the workers."""
+        """Of an epoch. The busiest sets the pace: the source, the processors, or the workers."""
         work = decodes * m.decode + m.samples * m.augment
         return max(reads / m.reads, work / min(workers, processors), (reads * m.read + work) / workers)
 
     missed = m.samples * (1 - decoded) * (m.rest(decoded) if costliest else 1.0)
-    return Epochs(seconds(missed, missed), seconds(m.samples * (1 - encoded), m.samples), decoded, encoded)
-
-
-def choose(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> tuple[str, str]:
-    """The store whose epoch is shorter, and why. Of equal ones "decoded": it leaves processors to the training.
-    Arguments are those of `epochs`."""
-    found = epochs(measured, size, workers, processors, costliest)
-    store = "encoded" if found.encoded < found.decoded * (1 - _CLOSE) else "decoded"
-    return store, (
-        f"an epoch takes about {found.encoded:.3g} s with encoded files ({found.encoded_part:.0%} of them cached), "
-        f"{found.decoded:.3g} s with decoded pictures ({found.decoded_part:.0%}): a read takes {measured.read * 1e3:.2g} ms, "
-        f"a decode {measured.decode * 1e3:.2g} ms; {max(workers, 1)} worker{'s' if workers > 1 else ''}"
+    of_decoded, of_encoded = seconds(missed, missed), seconds(m.samples * (1 - encoded), m.samples)
+    return "encoded" if of_encoded < of_decoded * (1 - _CLOSE) else "decoded", (
+        f"an epoch takes about {of_encoded:.3g} s with encoded files ({encoded:.0%} of them cached), "
+        f"{of_decoded:.3g} s with decoded pictures ({decoded:.0%}): a read takes {m.read * 1e3:.2g} ms, "
+        f"a decode {m.decode * 1e3:.2g} ms; {workers} worker{'s' if workers > 1 else ''}"
     )

@@ -10,10 +10,10 @@ from .._shards.tar_index import split_name
 from .._shards.tar_members import member_value
 from .decoding import Decode
 from .errors import DecodeError, NoDecoderError
+from .samples import ending_of
 
 DATA = "data"  # the field of a name without an ending
 _PICTURES = {"jpg", "jpeg", "jpe", "jfif", "png", "webp"}  # others need Pillow
-_MAGIC = ((b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"\x93NUMPY", "npy"))
 _decode = Decode()
 
 
@@ -38,8 +38,7 @@ def decoded(field: str, data: bytes) -> Any:
     code. The first bytes tell a field without an ending. Raises BadSampleError."""
     ending = field.rpartition(".")[2]
     if field == DATA:
-        ending = next((kind for magic, kind in _MAGIC if data.startswith(magic)), "")
-        ending = "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ending
+        ending = "npy" if data.startswith(b"\x93NUMPY") else ending_of(data)
     try:
         return _decode.decode(data, field) if ending in _PICTURES else member_value(ending, data)
     except NoDecoderError as error:

@@ -138,10 +138,9 @@ class Decoded:
             files, decoding, steps, fields, sample_bytes, encoded, sample=self.sample, augment_decodes=decodes
         )
 
-    @property
-    def encoded(self) -> Encoded:
-        """The dataset of the same samples with the bytes of files in place of pictures."""
-        return Encoded(self)
+    def encoded(self, indices: Sequence[Any] | None = None) -> Encoded:
+        """The dataset of the same samples, or of those of a Subset, with the bytes of files in place of pictures."""
+        return Encoded(self, indices)
 
 
 class _Name:
@@ -159,22 +158,38 @@ class Encoded:
 
     Its fingerprint depends on no step: other steps take the same bytes."""
 
-    def __init__(self, dataset: Decoded) -> None:
-        self.dataset = copy.copy(dataset)
+    _of_errors = ("_decoding",)
+
+    def __init__(self, dataset: Decoded, indices: Sequence[Any] | None) -> None:
+        """Raises InvalidError, as `Decoded.decoding`."""
+        self._decoding = dataset.decoding
+        self.dataset, self.indices = copy.copy(dataset), indices
         self.dataset.transform = None
         del self.dataset.decode
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.dataset if self.indices is None else self.indices)
+
+    def _index(self, index: int) -> Any:
+        """In the dataset."""
+        return index if self.indices is None else self.indices[index]
 
     def __getitem__(self, index: int) -> Any:
-        data, *others = self.dataset.read(index)
+        data, *others = self.dataset.read(self._index(index))
         array = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
         return self.dataset.sample(array, others)
 
-    def name(self, index: int) -> Any:
-        """The file of a sample, for errors."""
-        return _Name(self.dataset, index)
+    def decoded(self, index: int, sample: Any) -> Any:
+        """The sample of the dataset itself."""
+        if isinstance(sample, tuple):
+            return (self._picture(index, sample[0]), *sample[1:])
+        if isinstance(sample, dict):
+            (file,) = (name for name, value in sample.items() if np.ndim(value))  # a label has no dimension
+            return {**sample, file: self._picture(index, sample[file])}
+        return self._picture(index, sample)
+
+    def _picture(self, index: int, data: Any) -> Any:
+        return self._decoding.picture(bytes(data), _Name(self.dataset, self._index(index)))
 
     def __repr__(self) -> str:
         return f"<files of {type(self.dataset).__name__}, {len(self)} samples>"

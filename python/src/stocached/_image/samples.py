@@ -16,7 +16,18 @@ PICTURE = "an array or tensor of three dimensions"
 FILE = "the bytes or the path of a file, as Decode is the first step"
 
 _OF_TABLES = {"bytes", "path"}  # the keys of a picture in tables of Hugging Face
-_BEGIN = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"P5", b"P6")  # but for WebP
+_BEGIN = {
+    b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"II*\0": "tif", b"MM\0*": "tif", b"P5": "ppm",
+    b"P6": "ppm",
+}  # fmt: skip
+
+
+def ending_of(data: Any) -> str:
+    """The ending of a picture's file by its first bytes; "": it is none."""
+    head = bytes(memoryview(data)[:12])
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        return "webp"
+    return next((ending for begin, ending in _BEGIN.items() if head.startswith(begin)), "")
 
 
 def _of_table(value: Any) -> bool:
@@ -31,9 +42,7 @@ def _is_table_picture(value: Any) -> bool:
     """Whether a value is a picture of a table, and no sound or other file."""
     if not _of_table(value):
         return False
-    head = bytes(memoryview(value["bytes"] or b"")[:12])
-    webp = head[:4] == b"RIFF" and head[8:] == b"WEBP"
-    return webp or head.startswith(_BEGIN) or str(value["path"]).lower().rpartition(".")[2] in PICTURES
+    return bool(ending_of(value["bytes"] or b"")) or str(value["path"]).lower().rpartition(".")[2] in PICTURES
 
 
 def changed(

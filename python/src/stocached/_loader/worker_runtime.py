@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from .._common import threads
-from .._common.background import TIMEOUT, Background
+from .._common.background import Background
 from .._memory.batch_pool import BatchPool, Lease
 from .._memory.batch_reserve import reserve_of
 from .._samples.batch_layout import Layout
@@ -57,7 +57,7 @@ class WorkerRuntime(Pool):
     def leave(self, filling: list[threads.Latch]) -> None:
         """An iteration ends. filling: of batches that the background may be filling now. If it waits for a server, it
         keeps its job, and others get another thread."""
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + self.background.timeout
         if not all(latch.wait(max(until - time.monotonic(), 0)) for latch in filling):
             self.background.leave()
             self.background = Background()

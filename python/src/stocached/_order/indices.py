@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -47,11 +48,6 @@ class IndexSet:
                 raise InvalidError(f"index {ascending[again[0]]} comes twice; a sample is once in an index set")
         self._ascending: Indices = ascending
 
-    @classmethod
-    def all(cls, samples: int) -> IndexSet:
-        """Every sample of a dataset."""
-        return cls(np.arange(samples, dtype=np.int64), samples)
-
     def __len__(self) -> int:
         return int(self.indices.size)
 
@@ -65,7 +61,7 @@ class IndexSet:
             raise SampleIndexError(f"local index {k} is out of range; the set has {len(self)} samples")
         return int(self.indices[k])
 
-    def local(self, index: int) -> int:
+    def local(self, index: Any) -> int:
         """The local index of a global one. SampleIndexError if the sample is not in the set."""
         index = number_of(index)
         place = int(np.searchsorted(self._ascending, index))
@@ -73,17 +69,10 @@ class IndexSet:
             raise SampleIndexError(f"sample {index} is not in the set")
         return place if self._order is None else int(self._order[place])
 
-    def locals(self, indices: Any) -> Indices:
-        """The local indices of many global ones; -1 for those that are not in the set."""
-        wanted = np.asarray(indices, np.int64)
-        if not len(self):
-            return np.full(wanted.shape, -1, np.int64)
-        places = np.minimum(np.searchsorted(self._ascending, wanted), len(self) - 1)
-        found = np.where(self._ascending[places] == wanted, places if self._order is None else self._order[places], -1)
-        return found.astype(np.int64)
-
     def __contains__(self, index: object) -> bool:
-        return isinstance(index, (int, np.integer)) and self.locals([index])[0] >= 0
+        with contextlib.suppress(InvalidError, SampleIndexError):  # no number, or none of these
+            return self.local(index) >= 0
+        return False
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -13,7 +13,7 @@ from .._common.checksum import crc32c
 from .._common.errors import CorruptError, FormatError, VersionError
 from .._common.local_file import pread, stamp_of
 from . import zstd
-from .layout import ENTRY, ENTRY_STRUCT, SPAN, TRAILER_BYTES, Footer, decode_trailer
+from .layout import ENTRY, ENTRY_STRUCT, SPAN, TRAILER_BYTES, check_footer, decode_trailer
 
 Entry = tuple[int, int, int, int, int]
 _SPANS_READ_AT_ONCE = 1024  # buffers of one preadv: IOV_MAX
@@ -48,9 +48,8 @@ class BlockFile:
             if len(raw) != self.trailer.footer_bytes:
                 raise self._changed()
             self._kept = raw[SPAN.itemsize * self.blocks :] if keep else None
-            footer = Footer(self.trailer, raw, self.begin)
-            self.largest = footer.check(least, most, compressed)
-            self.firsts = footer.spans["first"].copy()  # of the blocks
+            # firsts: of the blocks.
+            self.largest, self.firsts = check_footer(self.trailer, raw, self.begin, least, most, compressed)
         except BaseException as error:
             self.close()
             if isinstance(error, (CorruptError, VersionError, FormatError)):

@@ -138,7 +138,8 @@ def parse(text: bytes) -> Document:
             f"it has version {whole.get('version')} of the block format, this package knows {layout.VERSION}"
         )
     _check_seal(compact)
-    Reader("it").object(
+    check_object(
+        "it",
         whole,
         {
             "format": str, "version": int, "id": str, "description": dict, "samples": int, "sample_bytes": int, "notes": list, "files": list, "crc32c": str,
@@ -148,15 +149,14 @@ def parse(text: bytes) -> Document:
     if whole["id"] != identity.hex():
         raise CorruptError(f"its id is {whole['id']!r}, and its description gives {identity.hex()!r}")
     for note in whole["notes"]:
-        Reader("a note").object(note, {"name": str, "text": str})
+        check_object("a note", note, {"name": str, "text": str})
     samples, largest = whole["samples"], whole["sample_bytes"]
     if not description.least <= largest <= description.most:
         raise CorruptError(f"sample_bytes is {largest}; its fields take {description.least} to {description.most}")
     files = []
     for k, entry in enumerate(whole["files"]):
-        Reader(f"its file {k}").object(
-            entry, {"name": str, "bytes": int, "samples": int, "blocks": int, "footer_crc32c": str}
-        )
+        types = {"name": str, "bytes": int, "samples": int, "blocks": int, "footer_crc32c": str}
+        check_object(f"its file {k}", entry, types)
         file = File(**entry)
         if file.name != file_name(k) or file.samples < 1 or file.blocks < 1 or file.bytes < layout.TRAILER_BYTES:
             raise CorruptError(
@@ -172,15 +172,16 @@ def parse(text: bytes) -> Document:
 
 
 def _parse_description(said: Any, text: str) -> tuple[Description, bytes]:
-    reader = Reader("its description")
-    reader.object(
+    it = "its description"
+    check_object(
+        it,
         said,
         {"variable": bool, "fields": list, "compression": str, "block_bytes": int, "file_bytes": int, "source": dict},
     )
-    reader.object(said["source"], {"kind": str, "fingerprint": str})
+    check_object(it, said["source"], {"kind": str, "fingerprint": str})
     specs: dict[str, tuple[Any, str]] = {}
     for one in said["fields"]:
-        reader.object(one, {"name": str, "dtype": str, "dims": list})
+        check_object(it, one, {"name": str, "dtype": str, "dims": list})
         if one["name"] in specs or not all(
             dim is None or (type(dim) is int and 0 < dim <= MAX_SAMPLE_BYTES) for dim in one["dims"]
         ):
@@ -203,19 +204,14 @@ def _parse_description(said: Any, text: str) -> tuple[Description, bytes]:
         raise CorruptError(f"its description: {error}") from None
 
 
-class Reader:
-    """Checks keys and types of JSON objects: no key is optional, none may be added."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def object(self, value: Any, types: Mapping[str, type]) -> None:
-        if not isinstance(value, dict) or value.keys() != types.keys():
-            raise CorruptError(f"{self.what} is {value!r}; want an object with {list(types)}")
-        for key, kind in types.items():
-            if type(value[key]) is not kind or (kind is int and value[key] < 0):
-                want = "a whole number of 0 or more" if kind is int else f"a {kind.__name__}"
-                raise CorruptError(f"{self.what}: {key} is {value[key]!r}; want {want}")
+def check_object(what: str, value: Any, types: Mapping[str, type]) -> None:
+    """Checks keys and types of a JSON object: no key is optional, none may be added. Raises CorruptError."""
+    if not isinstance(value, dict) or value.keys() != types.keys():
+        raise CorruptError(f"{what} is {value!r}; want an object with {list(types)}")
+    for key, kind in types.items():
+        if type(value[key]) is not kind or (kind is int and value[key] < 0):
+            want = "a whole number of 0 or more" if kind is int else f"a {kind.__name__}"
+            raise CorruptError(f"{what}: {key} is {value[key]!r}; want {want}")
 
 
 # --------------------------------------------------------------------------------------------- text

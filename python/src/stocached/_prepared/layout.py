@@ -87,80 +87,72 @@ def decode_trailer(raw: bytes, file_bytes: int) -> Trailer:
     return trailer
 
 
-class Footer:
-    """Block table and index of a file, in memory that may be mapped."""
+def check_footer(
+    trailer: Trailer, raw: bytes, begin: int, least: int, most: int, compressed: bool
+) -> tuple[int, Records]:
+    """Checks the block table and the index of a file. Returns the bytes of the largest sample, and the first sample of each
+    block. begin: of the footer in the file, which is the end of the blocks. Raises CorruptError, also for a sample below
+    `least` or above `most` bytes."""
+    spans: Records = np.frombuffer(raw, SPAN, trailer.blocks)
+    entries: Records = np.frombuffer(raw, ENTRY, trailer.samples, SPAN.itemsize * trailer.blocks)
+    crc = crc32c(raw[:-16])
+    if crc != trailer.crc:
+        raise CorruptError(f"its footer has CRC-32C {crc:08x}, and says {trailer.crc:08x}")
+    if any(raw[-28:-16]):
+        raise CorruptError("reserved bytes of its trailer are not 0")
+    _check_spans(trailer, spans, begin)
+    stored, length = entries["stored"], entries["length"]
+    # Of the blocks, among the samples of the file.
+    firsts = (spans["first"] - np.uint64(trailer.first)).astype(np.int64)
+    # Where each sample has to begin: after those before it in its block.
+    ends = np.cumsum(stored, dtype=np.uint64)
+    before = ends - stored
+    counts = np.diff(firsts, append=trailer.samples)
+    wanted = before - np.repeat(before[firsts], counts) + np.repeat(spans["offset"], counts)
+    _none(
+        entries["offset"] != wanted,
+        lambda k: f"its sample {trailer.first + k} says offset {entries['offset'][k]}; want {wanted[k]}",
+    )
+    last = np.append(firsts[1:], trailer.samples) - 1
+    sums = ends[last] - before[firsts]
+    _none(
+        sums != spans["bytes"],
+        lambda k: f"its block {k} says {spans['bytes'][k]} bytes, and its samples take {sums[k]}",
+    )
+    _none(
+        (length < least) | (length > most),
+        lambda k: f"its sample {trailer.first + k} has {length[k]} bytes; want {least} to {most}",
+    )
+    wrong = stored > length if compressed else stored != length
+    _none(
+        wrong,
+        lambda k: f"its sample {trailer.first + k} of {length[k]} bytes takes {stored[k]}, compressed: {compressed}",
+    )
+    _none(entries["reserved"] != 0, lambda k: f"reserved bytes of its sample {trailer.first + k} are not 0")
+    return int(length.max()), spans["first"].copy()
 
-    def __init__(self, trailer: Trailer, raw: Any, begin: int) -> None:
-        """begin: of the footer in the file, which is the end of the blocks."""
-        self.trailer, self.begin = trailer, begin
-        self._raw = raw
-        self.spans: Records = np.frombuffer(raw, SPAN, trailer.blocks)
-        self.entries: Records = np.frombuffer(raw, ENTRY, trailer.samples, SPAN.itemsize * trailer.blocks)
 
-    def check(self, least: int, most: int, compressed: bool) -> int:
-        """Checks all records. Returns the bytes of the largest sample. Raises CorruptError, also for a sample below
-        `least` or above `most` bytes."""
-        trailer, spans, entries = self.trailer, self.spans, self.entries
-        raw = np.frombuffer(self._raw, np.uint8)[: trailer.footer_bytes]
-        crc = crc32c(raw[:-16])
-        if crc != trailer.crc:
-            raise CorruptError(f"its footer has CRC-32C {crc:08x}, and says {trailer.crc:08x}")
-        if raw[-28:-16].any():
-            raise CorruptError("reserved bytes of its trailer are not 0")
-        self._check_spans()
-        stored, length = entries["stored"], entries["length"]
-        # Of the blocks, among the samples of the file.
-        firsts = (spans["first"] - np.uint64(trailer.first)).astype(np.int64)
-        # Where each sample has to begin: after those before it in its block.
-        ends = np.cumsum(stored, dtype=np.uint64)
-        before = ends - stored
-        counts = np.diff(firsts, append=trailer.samples)
-        wanted = before - np.repeat(before[firsts], counts) + np.repeat(spans["offset"], counts)
-        _none(
-            entries["offset"] != wanted,
-            lambda k: f"its sample {trailer.first + k} says offset {entries['offset'][k]}; want {wanted[k]}",
-        )
-        last = np.append(firsts[1:], trailer.samples) - 1
-        sums = ends[last] - before[firsts]
-        _none(
-            sums != spans["bytes"],
-            lambda k: f"its block {k} says {spans['bytes'][k]} bytes, and its samples take {sums[k]}",
-        )
-        _none(
-            (length < least) | (length > most),
-            lambda k: f"its sample {trailer.first + k} has {length[k]} bytes; want {least} to {most}",
-        )
-        wrong = stored > length if compressed else stored != length
-        _none(
-            wrong,
-            lambda k: (
-                f"its sample {trailer.first + k} of {length[k]} bytes takes {stored[k]}, compressed: {compressed}"
-            ),
-        )
-        _none(entries["reserved"] != 0, lambda k: f"reserved bytes of its sample {trailer.first + k} are not 0")
-        return int(length.max())
-
-    def _check_spans(self) -> None:
-        trailer, spans = self.trailer, self.spans
-        offset, size, first = spans["offset"], spans["bytes"], spans["first"]
-        _none(
-            (offset > self.begin) | (size > self.begin),
-            lambda k: f"its block {k} says {size[k]} bytes at {offset[k]}, and blocks end at {self.begin}",
-        )
-        ends = (offset + size + np.uint64(ALIGN - 1)) // np.uint64(ALIGN) * np.uint64(ALIGN)
-        begins = np.append(np.uint64(0), ends[:-1])
-        _none(offset != begins, lambda k: f"its block {k} says offset {offset[k]}; want {begins[k]}")
-        if ends[-1] != self.begin:
-            raise CorruptError(f"its blocks end at {ends[-1]}, and its footer begins at {self.begin}")
-        low = np.append(np.uint64(trailer.first), first[:-1] + np.uint64(1))
-        wrong = (first < low) | (first >= trailer.first + trailer.samples)
-        wrong[0] = first[0] != trailer.first
-        _none(
-            wrong,
-            lambda k: (
-                f"its block {k} says first sample {first[k]}; want {low[k]} or more of {trailer.samples} from {trailer.first} on"
-            ),
-        )
+def _check_spans(trailer: Trailer, spans: Records, end: int) -> None:
+    """end: of the blocks."""
+    offset, size, first = spans["offset"], spans["bytes"], spans["first"]
+    _none(
+        (offset > end) | (size > end),
+        lambda k: f"its block {k} says {size[k]} bytes at {offset[k]}, and blocks end at {end}",
+    )
+    ends = (offset + size + np.uint64(ALIGN - 1)) // np.uint64(ALIGN) * np.uint64(ALIGN)
+    begins = np.append(np.uint64(0), ends[:-1])
+    _none(offset != begins, lambda k: f"its block {k} says offset {offset[k]}; want {begins[k]}")
+    if ends[-1] != end:
+        raise CorruptError(f"its blocks end at {ends[-1]}, and its footer begins at {end}")
+    low = np.append(np.uint64(trailer.first), first[:-1] + np.uint64(1))
+    wrong = (first < low) | (first >= trailer.first + trailer.samples)
+    wrong[0] = first[0] != trailer.first
+    _none(
+        wrong,
+        lambda k: (
+            f"its block {k} says first sample {first[k]}; want {low[k]} or more of {trailer.samples} from {trailer.first} on"
+        ),
+    )
 
 
 def _none(wrong: npt.NDArray[np.bool_], message: Any) -> None:

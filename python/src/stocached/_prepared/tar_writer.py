@@ -15,7 +15,7 @@ from .._common.errors import CorruptError, SchemaError
 from .._common.one_line import one_line, printable
 from .._shards.tar_headers import BLOCK
 from .._shards.tar_index import MOST_BYTES, SUFFIX, encoded, kept_index, split_name
-from .description import NAME, Reader
+from .description import NAME, check_object
 from .errors import NotPreparedError
 from .folder_writer import FolderWriter, Name
 
@@ -62,7 +62,8 @@ def tar_document(folder: str) -> TarDocument:
         raise missing
     if said.pop("version", None) != _VERSION:
         raise CorruptError(f"{path} has another version than {_VERSION}, which this package knows")
-    Reader(path).object(said, {"kind": str, "fingerprint": str, "file_bytes": int, "shards": list, "samples": int})
+    types = {"kind": str, "fingerprint": str, "file_bytes": int, "shards": list, "samples": int}
+    check_object(path, said, types)
     if said["shards"] != [*map(shard_name, range(len(said["shards"])))]:
         raise CorruptError(f"{path}: shards are {one_line(said['shards'], 100)}; want {shard_name(0)} and so on")
     return TarDocument(**said)
