@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
@@ -112,21 +112,38 @@ class Measured:
         return sum(rest) / len(rest) if rest else 1.0
 
 
-def choose(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> tuple[str, str]:
-    """The store whose epoch is shorter in a cache of `size` bytes that is full, and why. Of equal ones "decoded": it leaves
-    processors to the training. costliest: the cache of decoded samples keeps those that take longest to load."""
+class Epochs(NamedTuple):
+    """Seconds of an epoch, and the parts of the samples that are cached."""
+
+    decoded: float
+    encoded: float
+    decoded_part: float
+    encoded_part: float
+
+
+def epochs(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> Epochs:
+    """What an epoch takes with either store, in a cache of `size` bytes that is full.
+
+    costliest: that of decoded samples keeps those that take longest to load."""
     m, room, workers = measured, max(size - _CONTROL, 0), max(workers, 1)
     decoded, encoded = (min(room / (m.samples * each), 1.0) for each in (m.decoded_bytes, m.encoded_bytes))
 
     def seconds(reads: float, decodes: float) -> float:
-        """Of an epoch. The busiest sets the pace: the source, the processors, or the workers."""
+        """The busiest sets the pace: the source, the processors, or the workers."""
         work = decodes * m.decode + m.samples * m.augment
         return max(reads / m.reads, work / min(workers, processors), (reads * m.read + work) / workers)
 
     missed = m.samples * (1 - decoded) * (m.rest(decoded) if costliest else 1.0)
-    of_decoded, of_encoded = seconds(missed, missed), seconds(m.samples * (1 - encoded), m.samples)
-    return "encoded" if of_encoded < of_decoded * (1 - _CLOSE) else "decoded", (
-        f"an epoch takes about {of_encoded:.3g} s with encoded files ({encoded:.0%} of them cached), "
-        f"{of_decoded:.3g} s with decoded pictures ({decoded:.0%}): a read takes {m.read * 1e3:.2g} ms, "
-        f"a decode {m.decode * 1e3:.2g} ms; {workers} worker{'s' if workers > 1 else ''}"
+    return Epochs(seconds(missed, missed), seconds(m.samples * (1 - encoded), m.samples), decoded, encoded)
+
+
+def choose(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> tuple[str, str]:
+    """The store whose epoch is shorter, and why. Of equal ones "decoded": it leaves processors to the training.
+    Arguments are those of `epochs`."""
+    found = epochs(measured, size, workers, processors, costliest)
+    store = "encoded" if found.encoded < found.decoded * (1 - _CLOSE) else "decoded"
+    return store, (
+        f"an epoch takes about {found.encoded:.3g} s with encoded files ({found.encoded_part:.0%} of them cached), "
+        f"{found.decoded:.3g} s with decoded pictures ({found.decoded_part:.0%}): a read takes {measured.read * 1e3:.2g} ms, "
+        f"a decode {measured.decode * 1e3:.2g} ms; {max(workers, 1)} worker{'s' if workers > 1 else ''}"
     )
