@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from .. import _native
@@ -13,12 +12,11 @@ from .attachment import Attachment
 
 
 @dataclass(frozen=True)
-class Stats(Mapping[str, Any]):
+class Stats:
     """Counters of all clients since the cache was created, dead ones included, and its state now.
 
-    Members are keys as well: `stats["hits"]`. The counters are added up one by one while other
-    processes count, so they belong to no single instant. Reads of read-only clients are not
-    counted."""
+    The counters are added up one by one while other processes count, so they belong to no single
+    instant. Reads of read-only clients are not counted."""
 
     samples: int  # samples of the dataset
     slots: int  # 0 in a variable-size cache
@@ -72,23 +70,6 @@ class Stats(Mapping[str, Any]):
     def cached_fraction(self) -> float:
         """The part of the samples that is in the cache now."""
         return self.ready / self.samples
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self:
-            raise KeyError(key)
-        return getattr(self, key)
-
-    def __contains__(self, key: object) -> bool:
-        return key in _KEYS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_KEYS)
-
-    def __len__(self) -> int:
-        return len(_KEYS)
-
-
-_KEYS = (*(field.name for field in fields(Stats)), "hit_rate", "cached_fraction")
 
 
 def changes_of(cache: Attachment) -> tuple[int, int]:
