@@ -123,18 +123,12 @@ func TestBadCalls(t *testing.T) {
 				t.Errorf("claim of %d bytes: %v", n, err)
 			}
 		}
-		if _, err := c.Set(2, buffer, 4); !errors.Is(err, shm.ErrInvalid) {
-			t.Errorf("set with unknown flags: %v", err)
-		}
+		expect.Fails(c.Set(2, buffer, 4))(t, shm.ErrInvalid)
 		if _, _, err := c.Claim(2, -1, 0); !errors.Is(err, shm.ErrInvalid) {
 			t.Errorf("claim of -1 bytes: %v", err)
 		}
-		if err := c.States(10, make([]cache.State, 7)); !errors.Is(err, shm.ErrIndex) {
-			t.Errorf("states past the end: %v", err)
-		}
-		if _, err := c.Verify(0, 17); !errors.Is(err, shm.ErrIndex) {
-			t.Errorf("verify past the end: %v", err)
-		}
+		expect.Error(t, c.States(10, make([]cache.State, 7)), shm.ErrIndex)
+		expect.Fails(c.Verify(0, 17))(t, shm.ErrIndex)
 		if s := stats(t, c); s.Stored != 1 || s.Corrupt != 0 || s.Busy != 0 || s.Hits != 0 {
 			t.Errorf("bad calls were counted: %+v", s)
 		}
@@ -249,11 +243,7 @@ func TestGatherPacked(t *testing.T) {
 			t.Errorf("sample %d has other bytes", i)
 		}
 	}
-	if _, err := c.GatherPacked(indices, dst[:end-1], offsets, lengths, hit, 1); !errors.Is(err, shm.ErrSchema) {
-		t.Errorf("dst too short: %v", err)
-	}
-	if _, err := c.GatherPacked(indices, dst, offsets[:19], lengths, hit, 1); !errors.Is(err, shm.ErrInvalid) {
-		t.Errorf("too few offsets: %v", err)
-	}
+	expect.Fails(c.GatherPacked(indices, dst[:end-1], offsets, lengths, hit, 1))(t, shm.ErrSchema)
+	expect.Fails(c.GatherPacked(indices, dst, offsets[:19], lengths, hit, 1))(t, shm.ErrInvalid)
 	checkSound(t, seg)
 }

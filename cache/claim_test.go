@@ -57,12 +57,8 @@ func TestPieces(t *testing.T) {
 			if v, err := c.Verify(0, 16); v.Checked != 1 || v.Corrupt != 0 || err != nil {
 				t.Errorf("%s: %+v, %v", name, v, err)
 			}
-			if _, err := k.WriteAt(want, 0); !errors.Is(err, shm.ErrInvalid) {
-				t.Errorf("a piece after publishing: %v", err)
-			}
-			if err := k.Publish(); !errors.Is(err, shm.ErrInvalid) {
-				t.Errorf("publishing twice: %v", err)
-			}
+			expect.Fails(k.WriteAt(want, 0))(t, shm.ErrInvalid)
+			expect.Error(t, k.Publish(), shm.ErrInvalid)
 			if err := k.Abort(); err != nil {
 				t.Errorf("abort after publishing: %v", err)
 			}
@@ -211,9 +207,7 @@ func TestCloseAborts(t *testing.T) {
 		k, _, _ := c.Claim(3, 1000, 0)
 		fatal.If(t, c.Close())
 		checkSound(t, seg)
-		if err := k.Publish(); !errors.Is(err, shm.ErrClosed) {
-			t.Errorf("publish after close: %v", err)
-		}
+		expect.Error(t, k.Publish(), shm.ErrClosed)
 		set(t, other, 3, payload(3, 0, 1000), 0, cache.Stored)
 		if s := stats(t, other); s.Aborted != 1 || s.Recovered != 0 {
 			t.Errorf("%+v", s)

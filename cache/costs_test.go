@@ -123,9 +123,7 @@ func TestPublishLoaded(t *testing.T) {
 		expect.Error(t, k.PublishLoaded(-time.Second), shm.ErrInvalid)
 		fatal.If(t, k.PublishLoaded(took))
 	}
-	if _, err := c.SetLoaded(0, [][]byte{payload(0, 1, evictBytes)}, 0, -time.Second); !errors.Is(err, shm.ErrInvalid) {
-		t.Error(err)
-	}
+	expect.Fails(c.SetLoaded(0, [][]byte{payload(0, 1, evictBytes)}, 0, -time.Second))(t, shm.ErrInvalid)
 	fill(0, 0)
 	fill(1, 8*time.Millisecond)
 	costs := make([]cache.Cost, 2)

@@ -199,9 +199,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	stopReaders()
 
 	// No claim is left and no slot is lost: the cache can be filled to the last slot.
-	if _, err := next.Recover(); err != nil {
-		t.Error(err)
-	}
+	expect.Works(next.Recover())(t)
 	checkSound(t, seg)
 	s := stats(t, next)
 	if lost := lostUnits(seg) * shm.UnitBytes; s.ArenaLostBytes != lost || s.Corrupt != 0 || s.Lost != 0 {
@@ -313,9 +311,7 @@ func dieInAChain(t *testing.T, point, reclaims, again string) {
 	dieTwice(t, seg, "set 7 1 1900", point, reclaims, again) // eight slots: evicts two samples
 
 	next := attach(t, seg)
-	if _, err := next.Recover(); err != nil {
-		t.Error(err)
-	}
+	expect.Works(next.Recover())(t)
 	published := point == "publish.word" || point == "publish.entry"
 	switch {
 	case reclaims == "clear": // the next claimant finishes it
@@ -393,9 +389,7 @@ func dieEvicting(t *testing.T, point, reclaims string) {
 	dieTwice(t, seg, fmt.Sprintf("set 7 1 %d", evictBytes), point, reclaims, "reclaim.victim")
 
 	next := attach(t, seg)
-	if _, err := next.Recover(); err != nil {
-		t.Error(err)
-	}
+	expect.Works(next.Recover())(t)
 	if reclaims == "clear" { // the next claimant finishes it
 		set(t, next, 11, payload(11, 1, evictBytes), 0, cache.Stored)
 		wantMiss(t, next, 0)

@@ -191,9 +191,7 @@ func TestClearTimeout(t *testing.T) {
 	}
 	wantSample(t, c, 1, payload(1, 0, 5000))
 	set(t, c, 2, payload(2, 0, 5000), 0, cache.Stored)
-	if _, err := mine.WriteAt(payload(4, 0, 5000), 0); err != nil {
-		t.Error(err)
-	}
+	expect.Works(mine.WriteAt(payload(4, 0, 5000), 0))(t)
 	expect.NoError(t, mine.Publish())
 	p.ask("<nil>", "publish")
 	for i, version := range map[int]int{1: 0, 2: 0, 3: 1, 4: 0} {
@@ -253,9 +251,7 @@ func TestUnlinkLast(t *testing.T) {
 	c2 := fatal.Value(cache.Attach(seg2, cache.Options{}))(t)
 	p.kill()
 	fatal.If(t, c2.Close())
-	if _, err := os.Stat(seg.Path()); !errors.Is(err, os.ErrNotExist) {
-		t.Error("not gone with its last user:", err)
-	}
+	expect.Fails(os.Stat(seg.Path()))(t, os.ErrNotExist)
 }
 
 // Clients in another pid namespace, with the same small pids, are probed by the kernel's locks like

@@ -159,9 +159,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 	time.Sleep(5 * time.Millisecond) // probably waiting by then; in both cases both must end
 	expect.NoError(t, c.Close())
 	for range 2 {
-		if err := <-ended; !errors.Is(err, client.ErrClosed) {
-			t.Errorf("a call that waited ended with %v", err)
-		}
+		expect.Error(t, <-ended, client.ErrClosed)
 	}
 }
 
@@ -249,9 +247,7 @@ func TestGetOrLoadContexts(t *testing.T) {
 	<-inside
 	impatient, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := c.GetOrLoad(impatient, 1, nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("an impatient caller got %v", err)
-	}
+	expect.Fails(c.GetOrLoad(impatient, 1, nil))(t, context.DeadlineExceeded)
 	patient := make(chan string)
 	go func() {
 		data, err := c.GetOrLoad(t.Context(), 1, func(context.Context) ([]byte, error) { return []byte("mine"), nil })
@@ -259,15 +255,11 @@ func TestGetOrLoadContexts(t *testing.T) {
 	}()
 	time.Sleep(2 * time.Millisecond) // probably waiting by then; the result must be the same in both cases
 	cancelLoader()
-	if err := <-loader; !errors.Is(err, context.Canceled) {
-		t.Errorf("the loader got %v", err)
-	}
+	expect.Error(t, <-loader, context.Canceled)
 	expect.Equal(t, <-patient, "mine<nil>", "the patient caller gets")
 	dead, cancelDead := context.WithCancel(t.Context())
 	cancelDead()
-	if _, err := c.GetOrLoad(dead, 2, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled caller got %v", err)
-	}
+	expect.Fails(c.GetOrLoad(dead, 2, nil))(t, context.Canceled)
 }
 
 // A panic in load reaches its caller, and no other caller waits for ever.
@@ -333,16 +325,12 @@ func TestViewIsReadOnly(t *testing.T) {
 // Attach checks the fingerprint, a second Create returns ErrExists, and names are checked.
 func TestCreateAttachErrors(t *testing.T) {
 	c, path := named(t, client.Options{Samples: 8, SampleBytes: 4, Fingerprint: "flowers"})
-	if _, err := client.Attach(path, client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
-		t.Error(err)
-	}
+	expect.Fails(client.Attach(path, client.AttachOptions{Fingerprint: "birds"}))(t, client.ErrFingerprint)
 	if _, err := client.Attach(path+"s", client.AttachOptions{}); !errors.Is(err, client.ErrNotFound) || !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 	dir := path[:strings.LastIndexByte(path, '/')]
-	if _, err := client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir}); !errors.Is(err, client.ErrExists) {
-		t.Error(err)
-	}
+	expect.Fails(client.Create("test", client.Options{Samples: 8, SampleBytes: 4, Dir: dir}))(t, client.ErrExists)
 	for _, o := range []client.Options{{}, {Samples: -1, SampleBytes: 4}, {Samples: 8}, {Samples: 8, SampleBytes: -4},
 		{Samples: 8, SampleBytes: 4, Slots: -1},
 		{Samples: 8, SampleBytes: 4, Clients: -1}, {Samples: 8, SampleBytes: 4, Clients: 4096},
@@ -393,9 +381,7 @@ func TestAttachFD(t *testing.T) {
 	if r, err := second.Set(2, []byte("more"), 0); r != client.Stored || err != nil {
 		t.Error(r, err)
 	}
-	if _, err := client.AttachFD(second.Info().FD, client.AttachOptions{Fingerprint: "birds"}); !errors.Is(err, client.ErrFingerprint) {
-		t.Error(err)
-	}
+	expect.Fails(client.AttachFD(second.Info().FD, client.AttachOptions{Fingerprint: "birds"}))(t, client.ErrFingerprint)
 	null := fatal.Value(os.Open(os.DevNull))(t)
 	defer null.Close()
 	for _, fd := range []int{-1, int(null.Fd())} {

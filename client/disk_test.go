@@ -124,15 +124,11 @@ func TestDiskMistakes(t *testing.T) {
 	}
 	d := openedDisk(t, path, good)
 	defer d.Close()
-	if _, err := Create("", Options{Samples: 11, SampleBytes: 100, Clients: 8, Disk: d}); !errors.Is(err, ErrInvalid) {
-		t.Error(err)
-	}
+	expect.Fails(Create("", Options{Samples: 11, SampleBytes: 100, Clients: 8, Disk: d}))(t, ErrInvalid)
 	if _, _, err := d.Get(10, nil); !errors.Is(err, ErrIndex) {
 		t.Error(err)
 	}
-	if _, err := d.Set(1, []byte("short")); !errors.Is(err, ErrSchema) {
-		t.Error(err)
-	}
+	expect.Fails(d.Set(1, []byte("short")))(t, ErrSchema)
 }
 
 // descriptor returns this process's descriptor of a file.
@@ -266,9 +262,7 @@ func TestDiskBelowALimit(t *testing.T) {
 			t.Errorf("%d samples were stored", stored)
 		}
 		expect.NoError(t, d.Close())
-		if _, err := OpenDisk(path, DiskOptions{Samples: 10, SampleBytes: 1000, Size: 4 << 20, Fingerprint: "x"}); !errors.Is(err, ErrMemory) {
-			t.Error(err)
-		}
+		expect.Fails(OpenDisk(path, DiskOptions{Samples: 10, SampleBytes: 1000, Size: 4 << 20, Fingerprint: "x"}))(t, ErrMemory)
 		return
 	}
 	c := exec.Command(os.Args[0], "-test.run=TestDiskBelowALimit")
@@ -310,12 +304,8 @@ func TestDiskSetLater(t *testing.T) {
 	fatal.If(t, d.Flush(t.Context()))
 	holds(5)
 	later(3, Exists)
-	if _, err := d.SetLater(20, diskBytes(1, 100)); !errors.Is(err, ErrIndex) {
-		t.Error(err)
-	}
-	if _, err := d.SetLater(6, nil); !errors.Is(err, ErrSchema) {
-		t.Error(err)
-	}
+	expect.Fails(d.SetLater(20, diskBytes(1, 100)))(t, ErrIndex)
+	expect.Fails(d.SetLater(6, nil))(t, ErrSchema)
 
 	// A write that has not begun when the file is cleared.
 	own, begin, begun := d.queue, make(chan struct{}), make(chan struct{}, 20)
@@ -351,9 +341,7 @@ func TestDiskSetLater(t *testing.T) {
 	d = openedDisk(t, path, o)
 	holds(7)
 	fatal.If(t, d.Close())
-	if _, err := d.SetLater(9, diskBytes(9, 100)); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
+	expect.Fails(d.SetLater(9, diskBytes(9, 100)))(t, ErrClosed)
 }
 
 // Ensure that a disk without room for all samples holds others than the cache in memory, also in a later program.
@@ -427,9 +415,7 @@ func TestDiskTakenAway(t *testing.T) {
 			t.Errorf("%s: %v", did, err)
 		}
 		d.Close()
-		if err := d.Look(); !errors.Is(err, ErrClosed) {
-			t.Errorf("closed: %v", err)
-		}
+		expect.Error(t, d.Look(), ErrClosed)
 	}
 }
 

@@ -244,9 +244,7 @@ func TestServerThatLetsNobodyIn(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if _, err := socket.Write(control.AppendError(nil, 0, control.CodeDenied, "this server belongs to user id 7")); err != nil {
-				t.Error(err)
-			}
+			expect.Works(socket.Write(control.AppendError(nil, 0, control.CodeDenied, "this server belongs to user id 7")))(t)
 			socket.Close()
 		}
 	}()
@@ -306,9 +304,7 @@ func loseSome(p *peer, socket *net.UnixConn, request uint64, _ int) bool {
 		case m.Flags == control.Send:
 			frames = append(control.AppendSampleHeader(frames, request, uint32(k), peerBytes), data...)
 		case i%3 == 0:
-			if _, err := c.Set(int(i), data, cache.Wait); err != nil {
-				p.t.Error(err)
-			}
+			expect.Works(c.Set(int(i), data, cache.Wait))(p.t)
 		}
 	}
 	p.say(socket, control.AppendFetched(frames, request, nil), 0)

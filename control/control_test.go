@@ -132,23 +132,17 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	failed := control.AppendOffer(nil, 1, control.OfferBody{Flags: control.Failed, Sample: []byte("a")})
-	if _, err := control.ParseOffer(failed[control.HeaderBytes:]); !errors.Is(err, control.ErrProtocol) {
-		t.Errorf("a failed offer with a sample: %v", err)
-	}
+	expect.Fails(control.ParseOffer(failed[control.HeaderBytes:]))(t, control.ErrProtocol)
 	for n, good := range map[int]bool{0: true, control.MaxText: true, control.MaxText + 1: false} {
 		damaged := control.AppendOffer(nil, 1, control.OfferBody{Flags: control.Damaged, Sample: make([]byte, n)})
 		if _, err := control.ParseOffer(damaged[control.HeaderBytes:]); (err == nil) != good {
 			t.Errorf("a reason of %d bytes: %v", n, err)
 		}
 	}
-	if _, err := control.ParseOffer(make([]byte, 15)); !errors.Is(err, control.ErrProtocol) {
-		t.Errorf("a short offer: %v", err)
-	}
+	expect.Fails(control.ParseOffer(make([]byte, 15)))(t, control.ErrProtocol)
 	reserved := control.AppendHeader(nil, control.Header{Type: control.Fetch})
 	reserved[6] = 1
-	if _, err := control.ReadHeader(bytes.NewReader(reserved), true); !errors.Is(err, control.ErrProtocol) {
-		t.Error("reserved bytes:", err)
-	}
+	expect.Fails(control.ReadHeader(bytes.NewReader(reserved), true))(t, control.ErrProtocol)
 }
 
 // For any number of failed samples, the answer fits its limit and names each.

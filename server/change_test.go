@@ -142,9 +142,7 @@ func without(o server.Options, name string) server.Options {
 // reload changes a server to a configuration.
 func reload(t *testing.T, s *server.Server, o server.Options) {
 	t.Helper()
-	if _, err := s.Reload(t.Context(), o); err != nil {
-		t.Error(err)
-	}
+	expect.Works(s.Reload(t.Context(), o))(t)
 }
 
 // wantRefused checks that a server refuses a configuration with an error and these texts.
@@ -207,9 +205,7 @@ func TestCachesComeAndGo(t *testing.T) {
 		}
 		wantMarked(t, c, cats, i)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "cats")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its segment is not removed: %v", err)
-	}
+	expect.Fails(os.Stat(filepath.Join(dir, "cats")))(t, os.ErrNotExist)
 
 	// Its number stays invalid, whatever follows.
 	dogs := shelf.put(3, 50, 2000)
@@ -398,9 +394,7 @@ func TestReplace(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("%v", left)
 	}
-	if _, err := os.Stat(filepath.Join(elsewhere, "pets")); err != nil {
-		t.Error(err)
-	}
+	expect.Works(os.Stat(filepath.Join(elsewhere, "pets")))(t)
 	stop()
 	if text := "its size is all, the configuration says 4250000 bytes"; !strings.Contains(log.String(), text) {
 		t.Errorf("the log does not say %q:\n%s", text, log.String())

@@ -255,9 +255,7 @@ func TestSendAmongEvictors(t *testing.T) {
 							a := one.fetch(number, 0, indices...)
 							expect.Equal(t, len(a.failures), 0, "%+v", a.failures)
 							i := random.IntN(samples)
-							if _, err := c.SetLoaded(i, [][]byte{sourcetest.Content(i, m.size(i))}, 0, time.Millisecond); err != nil {
-								t.Error(err)
-							}
+							expect.Works(c.SetLoaded(i, [][]byte{sourcetest.Content(i, m.size(i))}, 0, time.Millisecond))(t)
 						}
 						wantSent(t, m, one.fetch(number, control.Send, indices...), indices)
 					}

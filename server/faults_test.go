@@ -212,9 +212,7 @@ func TestSecondServer(t *testing.T) {
 		t.Errorf("the same cache: %v", err)
 	}
 	m.fingerprint = "memory-2" // even if its source has another one
-	if _, err := server.New(context.Background(), other); !errors.Is(err, server.ErrServed) {
-		t.Errorf("the same cache, other data: %v", err)
-	}
+	expect.Fails(server.New(context.Background(), other))(t, server.ErrServed)
 }
 
 func TestRefusesToStart(t *testing.T) {
@@ -268,9 +266,7 @@ func TestRefusesToStart(t *testing.T) {
 	taken.MetricsListen = free
 	other := fatal.Value(net.Listen("unix", filepath.Join(taken.SocketsDir, control.AdminSocket)))(t)
 	defer other.Close()
-	if _, err := server.New(context.Background(), taken); !errors.Is(err, server.ErrServed) {
-		t.Errorf("another program has the admin socket: %v", err)
-	}
+	expect.Fails(server.New(context.Background(), taken))(t, server.ErrServed)
 	if l, err := net.Listen("tcp", free); err != nil {
 		t.Errorf("metrics.listen stayed open: %v", err)
 	} else {

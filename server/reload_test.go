@@ -34,9 +34,7 @@ func TestCachesMustFit(t *testing.T) {
 	// Caches that fit are served. A cache added at run time must fit beside them, and a removed one
 	// frees its memory.
 	o.Total = 32 << 20
-	if _, err := server.Check(context.Background(), o); err != nil {
-		t.Error(err)
-	}
+	expect.Works(server.Check(context.Background(), o))(t)
 	s, _ := start(t, o)
 	three := with(o, on("c", 3, dir))
 	wantRefused(t, s, three, shm.ErrMemory, "41.3 MiB in all", "a 13.8 MiB", "b 13.8 MiB",
@@ -96,9 +94,7 @@ func TestReload(t *testing.T) {
 		after["comes"].uuid == [16]byte{} {
 		t.Errorf("%v, before %v", after, before)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "leaves")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a cache that the configuration has no more left its segment: %v", err)
-	}
+	expect.Fails(os.Stat(filepath.Join(dir, "leaves")))(t, os.ErrNotExist)
 	p.wantFetched(before["same"].number, shuffled(100)...)
 }
 

@@ -131,9 +131,7 @@ func TestPayloadRange(t *testing.T) {
 		if after, _ := s.AllocatedBytes(); s.file != nil && after != s.SegmentBytes {
 			t.Errorf("%d bytes of %d allocated", after, s.SegmentBytes)
 		}
-		if _, err := s.WritePayload(b, s.PayloadBytes-10); err != nil {
-			t.Error(err)
-		}
+		expect.Works(s.WritePayload(b, s.PayloadBytes-10))(t)
 	})
 }
 

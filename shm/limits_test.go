@@ -82,9 +82,7 @@ func TestSmallTmpfs(t *testing.T) {
 	mustTry(t, locks(t, lazy), 0, true)
 	sample = bytes.Repeat([]byte{9}, 1<<20)
 	for slot := range uint64(2) {
-		if _, err := reserved.WritePayload(sample, slot<<20); err != nil {
-			t.Error(err)
-		}
+		expect.Works(reserved.WritePayload(sample, slot<<20))(t)
 		if !bytes.Equal(reserved.Bytes(slot<<20, 1<<20), sample) {
 			t.Error("other bytes")
 		}

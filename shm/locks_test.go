@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,9 +70,7 @@ func TestLocks(t *testing.T) {
 		fatal.If(t, a.Close())
 		mustProbe(t, s, true, 0)
 		mustTry(t, b, 1, true)
-		if _, err := a.TryLock(0); !errors.Is(err, ErrClosed) {
-			t.Errorf("lock through closed locks: %v", err)
-		}
+		expect.Fails(a.TryLock(0))(t, ErrClosed)
 		if err := a.Close(); err != nil {
 			t.Errorf("second close: %v", err)
 		}
@@ -169,9 +166,7 @@ func TestLastUserRace(t *testing.T) {
 	fatal.If(t, s.Remove())
 	expect.Error(t, <-done, ErrNotFound, "last user")
 	l.Close()
-	if _, err := late.NewLocks(); !errors.Is(err, ErrNotFound) {
-		t.Errorf("after the last user: %v", err)
-	}
+	expect.Fails(late.NewLocks())(t, ErrNotFound)
 
 	next := create(t, o) // the name is free again
 	expect.Error(t, s.Remove(), ErrNotFound, "another file")

@@ -60,9 +60,7 @@ func TestRoomIn(t *testing.T) {
 	if _, err := RoomIn(""); err != nil {
 		t.Errorf("the default directory, which may not exist yet: %v", err)
 	}
-	if _, err := (&Options{Samples: 10, SampleBytes: 1 << 20, Limit: 1 << 20}).SegmentBytes(); !errors.Is(err, ErrMemory) {
-		t.Errorf("too small a limit: %v", err)
-	}
+	expect.Fails((&Options{Samples: 10, SampleBytes: 1 << 20, Limit: 1 << 20}).SegmentBytes())(t, ErrMemory)
 }
 
 // Ensure that a budget refuses one byte too many and allows the last one, for the tmpfs and for the

@@ -108,9 +108,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 					t.Errorf("%v, want %v: or other bytes", slices.Sorted(maps.Keys(files)),
 						slices.Sorted(maps.Keys(want)))
 				}
-				if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
-					t.Error("something is left:", err)
-				}
+				expect.Fails(os.Stat(out+".part"))(t, os.ErrNotExist)
 			})
 		}
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -85,9 +84,7 @@ func TestPack(t *testing.T) {
 			t.Error(text)
 		}
 		wantRecords(t, out, 700)
-		if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
-			t.Error("something is left:", err)
-		}
+		expect.Fails(os.Stat(out+".part"))(t, os.ErrNotExist)
 		if c.compress == "none" {
 			if files := sourcetest.Tree(t, out); first == nil {
 				first = files
@@ -185,9 +182,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "free some space",
 		"--compress zstd"},
 		pack...)
-	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
-		t.Error("something is left:", err)
-	}
+	expect.Fails(os.Stat(out+".part"))(t, os.ErrNotExist)
 	zstd := append(pack, "--compress", "zstd")
 	code, _, stderr := cli(t, zstd...)
 	expect.Equal(t, code, exitMemory, "")

@@ -57,9 +57,7 @@ func TestRmForeign(t *testing.T) {
 	fails(t, exitPermission, []string{"a directory"}, "rm", dir+"/.")
 	fails(t, exitPermission, []string{"a symbolic link"}, "rm", symlink(t, path))
 	for _, kept := range []string{file, path} {
-		if _, err := os.Stat(kept); err != nil {
-			t.Error(err)
-		}
+		expect.Works(os.Stat(kept))(t)
 	}
 	damage(t, path, 300)
 	if _, err := shm.Open(path, shm.OpenOptions{}); exitCode(err) != exitCorrupt {

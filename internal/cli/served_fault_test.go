@@ -174,9 +174,7 @@ func (d *doomed) refused(indices []int) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if _, err := d.client.FetchSamples(ctx, indices); !errors.Is(err, stocclient.ErrNoServer) {
-		d.t.Errorf("a fetch while the server dies: %v", err)
-	}
+	expect.Fails(d.client.FetchSamples(ctx, indices))(d.t, stocclient.ErrNoServer)
 }
 
 // goesOn starts the next server after a death that left `left` of n samples. It must adopt them,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/loader"
@@ -204,9 +205,7 @@ func TestProgramsThatFail(t *testing.T) {
 	ctx := context.Background()
 	l := newLoads(50)
 	failed := errors.New("no such file")
-	if _, err := here.GetOrLoad(ctx, 0, func(context.Context) ([]byte, error) { return nil, failed }); !errors.Is(err, failed) {
-		t.Error(err)
-	}
+	expect.Fails(here.GetOrLoad(ctx, 0, func(context.Context) ([]byte, error) { return nil, failed }))(t, failed)
 	took := time.Hour
 	for i := 1; i < 10 && took > time.Second; i++ { // a busy machine is not busy each time, and a lease lasts each time
 		func() {
@@ -245,9 +244,7 @@ func TestProgramsThatFail(t *testing.T) {
 			})
 			<-loading
 			waits, stop := context.WithTimeout(ctx, 300*time.Millisecond)
-			if _, err := there.GetOrLoad(waits, i, l.load(i)); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("another node does not wait: %v", err)
-			}
+			expect.Fails(there.GetOrLoad(waits, i, l.load(i)))(t, context.DeadlineExceeded)
 			stop()
 			end(c, release)
 			began := time.Now()
@@ -292,12 +289,8 @@ func TestProgramsAlone(t *testing.T) {
 	if taken, err := c.Offer(context.Background(), 60, servedRecord(60)); taken || err != nil {
 		t.Errorf("an offer without tiers: %v, %v", taken, err)
 	}
-	if _, err := c.Offer(context.Background(), 60, make([]byte, 10)); !errors.Is(err, stocclient.ErrSchema) {
-		t.Errorf("an offer of another size: %v", err)
-	}
-	if _, err := c.Offer(context.Background(), 100, servedRecord(60)); !errors.Is(err, stocclient.ErrIndex) {
-		t.Errorf("an offer of no sample: %v", err)
-	}
+	expect.Fails(c.Offer(context.Background(), 60, make([]byte, 10)))(t, stocclient.ErrSchema)
+	expect.Fails(c.Offer(context.Background(), 100, servedRecord(60)))(t, stocclient.ErrIndex)
 	s.kill()
 	began := time.Now()
 	l.want(t, c, rand.Perm(100))

@@ -186,9 +186,7 @@ func TestFetchRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("had enough")
 	cancel(cause)
-	if err := c.Fetch(ctx, []int{1}, make([]byte, servedBytes), servedBytes); !errors.Is(err, cause) {
-		t.Errorf("a fetch with a context that has ended: %v", err)
-	}
+	expect.Error(t, c.Fetch(ctx, []int{1}, make([]byte, servedBytes), servedBytes), cause)
 	c.Close()
 	if err := c.Fetch(context.Background(), []int{1}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
 		stocclient.ErrClosed) {
@@ -271,9 +269,7 @@ func TestFetchCountsOnce(t *testing.T) {
 				break
 			}
 		}
-		if _, err := c.FetchSamples(context.Background(), there); err != nil {
-			t.Error(err)
-		}
+		expect.Works(c.FetchSamples(context.Background(), there))(t)
 		if stats, err := c.Stats(); err != nil || stats.Hits != uint64(min(c.Info().Slots, 400)+3) {
 			t.Errorf("samples by themselves: %d hits, %v", stats.Hits, err)
 		}

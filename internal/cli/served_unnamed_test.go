@@ -18,9 +18,7 @@ func TestServedWithoutAName(t *testing.T) {
 		servedBytes))
 	s.write(300)
 	s.start()
-	if _, err := stocclient.Attach("pets", stocclient.AttachOptions{}); !errors.Is(err, stocclient.ErrNotFound) {
-		t.Errorf("attached by name: %v", err)
-	}
+	expect.Fails(stocclient.Attach("pets", stocclient.AttachOptions{}))(t, stocclient.ErrNotFound)
 	c, other := s.dial(), s.dial()
 	wantFetch(t, c, first(200))
 	wantFetch(t, other, first(200))

@@ -24,17 +24,13 @@ func TestUntil(t *testing.T) {
 			want += pause
 			pause = min(pause*3/2, 100*time.Millisecond)
 		}
-		if err := Until(t.Context(), nil, 30*time.Millisecond, func() bool { return false }); !errors.Is(err, ErrEnough) {
-			t.Error(err)
-		}
+		expect.Error(t, Until(t.Context(), nil, 30*time.Millisecond, func() bool { return false }), ErrEnough)
 		cause := errors.New("no patience")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Millisecond, func() { cancel(cause) })
 		expect.Error(t, Until(ctx, nil, time.Minute, func() bool { return false }), cause)
 		end := make(chan struct{})
 		close(end)
-		if err := Until(t.Context(), end, time.Minute, func() bool { return false }); !errors.Is(err, ErrEnded) {
-			t.Error(err)
-		}
+		expect.Error(t, Until(t.Context(), end, time.Minute, func() bool { return false }), ErrEnded)
 	})
 }

@@ -297,9 +297,7 @@ func TestDamaged(t *testing.T) {
 		t.Error(err)
 	}
 	enough := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125 * 94})
-	if _, err := readOne(enough, 0); err != nil {
-		t.Error(err)
-	}
+	expect.Works(readOne(enough, 0))(t)
 }
 
 // Ensure that errors of the inner source are returned unchanged, and that a file of an impossible

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
@@ -97,9 +98,7 @@ func TestKindsOfManyReaders(t *testing.T) {
 		all.Go(func() {
 			for range each {
 				for i := range 3 {
-					if _, err := readOne(kinds, 2-i); err != nil {
-						t.Error(err)
-					}
+					expect.Works(readOne(kinds, 2-i))(t)
 				}
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -130,9 +131,7 @@ func TestLargePictures(t *testing.T) {
 		ended <- err
 	}()
 	cancel(reason)
-	if err := <-ended; !errors.Is(err, reason) {
-		t.Errorf("a picture that waits for memory: %v", err)
-	}
+	expect.Error(t, <-ended, reason)
 }
 
 // Ensure that a picture or a file that exceeds the limit alone is an error that names the limit and the key.

@@ -64,9 +64,7 @@ func TestHelperPixels(t *testing.T) {
 // get one. The store encoded needs none.
 func TestHelperNamed(t *testing.T) {
 	t.Setenv("STOCACHED_DECODE", "")
-	if _, err := decode.New(files(t, "420.jpg"), with("encoded")); err != nil {
-		t.Error(err)
-	}
+	expect.Works(decode.New(files(t, "420.jpg"), with("encoded")))(t)
 	for _, store := range []string{"decoded", "auto"} {
 		_, err := decode.New(files(t, "420.jpg"), with(store))
 		if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "stocached-decode") ||
@@ -103,9 +101,7 @@ func TestHelperDamaged(t *testing.T) {
 	for k := range 3 {
 		_, err := readOne(s, k)
 		expect.Error(t, err, source.ErrCorrupt, s.Where(k)+" does not decode: ")
-		if _, err := readOne(s, 3); err != nil {
-			t.Error(err)
-		}
+		expect.Works(readOne(s, 3))(t)
 	}
 	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})
 	expect.Fails(readOne(limited, 0))(t, source.ErrCorrupt, "max_pixels")
@@ -221,9 +217,7 @@ func TestHelperThatHangs(t *testing.T) {
 		!strings.Contains(err.Error(), "420.jpg was not decoded: stocached-decode: it did not answer within 300ms and was killed") {
 		t.Error(err)
 	}
-	if _, err := readOne(s, 0); err != nil {
-		t.Error(err)
-	}
+	expect.Works(readOne(s, 0))(t)
 	for _, pid := range before {
 		if unix.Kill(pid, 0) == nil {
 			t.Errorf("process %d is still there", pid)
@@ -247,9 +241,7 @@ func TestHelperContext(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("a context of 100ms ended decoding after %v", took)
 	}
-	if _, err := readOne(s, 0); err != nil {
-		t.Error(err)
-	}
+	expect.Works(readOne(s, 0))(t)
 }
 
 // Ensure that the signals of a terminal and of a service manager, which reach all processes of a
@@ -263,9 +255,7 @@ func TestHelperSignals(t *testing.T) {
 			fatal.If(t, unix.Kill(pid, signal))
 		}
 	}
-	if _, err := readOne(s, 0); err != nil {
-		t.Error(err)
-	}
+	expect.Works(readOne(s, 0))(t)
 	if after := processes(t); len(before) != 1 || !slices.Equal(before, after) {
 		t.Errorf("processes %v, before %v", after, before)
 	}
@@ -280,9 +270,7 @@ func TestHelperCost(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, func() { unix.Kill(pid, unix.SIGCONT) })
 	cost := loadtime.Measure(context.Background(), func(ctx context.Context) {
 		for range 40 {
-			if _, err := s.Read(ctx, 0, make([]byte, 3*224*224)); err != nil {
-				t.Error(err)
-			}
+			expect.Works(s.Read(ctx, 0, make([]byte, 3*224*224)))(t)
 		}
 	})
 	if cost.All < 12*time.Millisecond || cost.All > 250*time.Millisecond {
@@ -379,9 +367,7 @@ func TestHelpersShared(t *testing.T) {
 	a, b := open(t, files(t, "420.jpg"), small), open(t, files(t, "422.jpg"), small)
 	fatal.Value(readOne(a, 0))(t)
 	a.Close()
-	if _, err := readOne(b, 0); err != nil {
-		t.Error(err)
-	}
+	expect.Works(readOne(b, 0))(t)
 	if len(processes(t)) == 0 {
 		t.Error("no helper for the source that is open")
 	}

@@ -235,9 +235,7 @@ func TestWebServersWithoutETags(t *testing.T) {
 					return
 				}
 				damage(t, files, 700)
-				if _, err := s.Read(t.Context(), 0, got); !errors.Is(err, source.ErrChanged) {
-					t.Errorf("of a changed object: %v", err)
-				}
+				expect.Fails(s.Read(t.Context(), 0, got))(t, source.ErrChanged)
 				if delete(settings, "index"); open().Info().Fingerprint == s.Info().Fingerprint {
 					t.Error("a changed object has the same fingerprint")
 				}

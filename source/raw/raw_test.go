@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/raw"
@@ -84,7 +85,5 @@ func TestRefuses(t *testing.T) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
-	if _, err := raw.Kind.Open(context.Background(), source.Settings{"path": path + ".none", "sample_bytes": 10}); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	expect.Fails(raw.Kind.Open(context.Background(), source.Settings{"path": path + ".none", "sample_bytes": 10}))(t, os.ErrNotExist)
 }

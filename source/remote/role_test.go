@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/source/s3/s3test"
 )
 
@@ -152,9 +153,7 @@ func TestRoleIsAskedLast(t *testing.T) {
 			m := newMetadata(t, "reader", time.Hour)
 			t.Setenv("AWS_ACCESS_KEY_ID", map[bool]string{true: "ENV"}[name == "keys"])
 			t.Setenv(c.variable, c.value)
-			if _, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL, "credentials": c.setting}); err != nil {
-				t.Error(err)
-			}
+			expect.Works(first(t, "s3://photos/records", map[string]any{"endpoint": s.URL, "credentials": c.setting}))(t)
 			if asked := m.requests(); len(asked) > 0 {
 				t.Errorf("asked for %q", asked)
 			}

@@ -200,9 +200,7 @@ func TestWindowWaitEnds(t *testing.T) {
 	cause := errors.New("had enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if err := w.enter(ctx); !errors.Is(err, cause) {
-		t.Errorf("%v, want the cause", err)
-	}
+	expect.Error(t, w.enter(ctx), cause)
 	w.leave(time.Now(), 1, nil)
 	if err := w.enter(t.Context()); err != nil || w.inside != 1 || len(w.waiting) != 0 {
 		t.Errorf("%v, %d inside, %d waiting", err, w.inside, len(w.waiting))

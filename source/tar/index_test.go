@@ -80,9 +80,7 @@ func TestIndexDamage(t *testing.T) {
 			t.Fatalf("cut at %d: %v", at, err)
 		}
 	}
-	if _, err := decodeIndex(append(bytes.Clone(data), 0, 0, 0, 0, 0, 0, 0, 0), testStamp); !errors.Is(err, source.ErrCorrupt) {
-		t.Error(err)
-	}
+	expect.Fails(decodeIndex(append(bytes.Clone(data), 0, 0, 0, 0, 0, 0, 0, 0), testStamp))(t, source.ErrCorrupt)
 	for _, stamp := range []source.Stamp{{Bytes: testStamp.Bytes + 1, ModifiedNs: testStamp.ModifiedNs},
 		{Bytes: testStamp.Bytes, ModifiedNs: testStamp.ModifiedNs - 1}} {
 		if _, err := decodeIndex(data, stamp); !errors.Is(err, errStale) {

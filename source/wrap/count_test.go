@@ -36,9 +36,7 @@ func TestCount(t *testing.T) {
 				t.Error(i, err)
 			}
 		}
-		if _, err := readBlock(s, 1); err != nil {
-			t.Error(err)
-		}
+		expect.Works(readBlock(s, 1))(t)
 		got := c.Snapshot()
 		if got.Reads != 6 || got.BlockReads != 1 || got.Samples != 8 || got.Bytes != 8*24 ||
 			got.Errors[wrap.KindUnavailable] != 1 || got.SecondsSum < 120.02 || got.SecondsSum > 120.1 {

@@ -48,11 +48,7 @@ func TestConcurrency(t *testing.T) {
 		var readers sync.WaitGroup
 		for i := range 30 {
 			time.Sleep(time.Millisecond)
-			readers.Go(func() {
-				if _, err := readOne(c, i); err != nil {
-					t.Error(err)
-				}
-			})
+			readers.Go(func() { expect.Works(readOne(c, i))(t) })
 		}
 		readers.Wait()
 		if w.most.Load() != 3 || time.Since(begun) > 10*time.Second+10*time.Millisecond {
@@ -246,9 +242,7 @@ func TestCostsOfLimits(t *testing.T) {
 				for i := range 4 {
 					readers.Go(func() {
 						costs[i] = loadtime.Measure(t.Context(), func(ctx context.Context) {
-							if _, err := s.Read(ctx, i, make([]byte, 24)); err != nil {
-								t.Error(err)
-							}
+							expect.Works(s.Read(ctx, i, make([]byte, 24)))(t)
 						}).All
 					})
 				}
@@ -276,9 +270,7 @@ func TestRateLateCost(t *testing.T) {
 	inner, _ := records(t, 6, 24)
 	s := wrap.LateRate(inner, wrap.RateOptions{Latency: 6 * time.Millisecond}, 10*time.Millisecond)
 	cost := loadtime.Measure(t.Context(), func(ctx context.Context) {
-		if _, err := s.Read(ctx, 0, make([]byte, 24)); err != nil {
-			t.Error(err)
-		}
+		expect.Works(s.Read(ctx, 0, make([]byte, 24)))(t)
 	})
 	if cost.Source < 5*time.Millisecond {
 		t.Errorf("a read of 6 ms costs %v", cost)

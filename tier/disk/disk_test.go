@@ -173,9 +173,7 @@ func TestChangedBytes(t *testing.T) {
 				break
 			}
 			page[17] ^= 4
-			if _, err := f.WriteAt(page[:18], at); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Value(f.WriteAt(page[:18], at))(t)
 		}
 		n := hits(t, disk, variable)
 		s := disk.Status()
@@ -717,9 +715,7 @@ func TestOnePlaceForTwo(t *testing.T) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	fatal.If(t, err)
 	record, word := make([]byte, 16), make([]byte, 8)
-	if _, err := f.ReadAt(record, index+1*16); err != nil {
-		t.Fatal(err)
-	}
+	fatal.Value(f.ReadAt(record, index+1*16))(t)
 	f.WriteAt(record, index+9*16) // sample 9 has the place of sample 1
 	binary.LittleEndian.PutUint64(word, ^uint64(0)>>3<<3|2)
 	f.WriteAt(word, index+10*16) // a place outside of the payload

@@ -46,6 +46,14 @@ func Error(t testing.TB, err, kind error, parts ...string) {
 	}
 }
 
+// Works takes the results of a call that must work: expect.Works(os.Stat(path))(t).
+func Works[T any](_ T, err error) func(t testing.TB) {
+	return func(t testing.TB) {
+		t.Helper()
+		NoError(t, err)
+	}
+}
+
 // Fails takes the results of a call that must fail: expect.Fails(os.Open(path))(t, fs.ErrNotExist).
 func Fails[T any](_ T, err error) func(t testing.TB, kind error, parts ...string) {
 	return func(t testing.TB, kind error, parts ...string) {
