@@ -144,9 +144,7 @@ func TestChains(t *testing.T) {
 					t.Errorf("%+v", s)
 				}
 				checkSound(t, seg)
-				if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-					t.Fatal(r, err)
-				}
+				fatal.Gives(c.Clear(t.Context()))(t, cache.Stored)
 				checkSound(t, seg)
 				set(t, c, 1, payload(1, 1, 5000), 0, cache.Stored)
 				wantSample(t, other, 1, payload(1, 1, 5000))

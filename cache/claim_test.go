@@ -38,9 +38,7 @@ func TestPieces(t *testing.T) {
 				t.Error(k.Sample(), k.Len())
 			}
 			for _, p := range pieces {
-				if n, err := k.WriteAt(want[p[0]:p[1]], int64(p[0])); n != p[1]-p[0] || err != nil {
-					t.Fatal(name, n, err)
-				}
+				fatal.Gives(k.WriteAt(want[p[0]:p[1]], int64(p[0])))(t, p[1]-p[0], name)
 			}
 			wantMiss(t, c, 3)
 			set(t, other, 3, want, 0, cache.Busy)
@@ -284,9 +282,7 @@ func TestGenerationsWrapAround(t *testing.T) {
 		expect.Equal(t, layout.Generation(shm.Word(seg.Word(4).Load())), 2, "generation after five aborts from %d", last-2)
 		for range 5 { // and by clears
 			set(t, c, 5, payload(5, 0, 1000), 0, cache.Stored)
-			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-				t.Fatal(r, err)
-			}
+			fatal.Gives(c.Clear(t.Context()))(t, cache.Stored)
 		}
 		expect.Equal(t, layout.Generation(shm.Word(seg.Word(5).Load())), 2, "generation after five clears from %d", last-2)
 		checkSound(t, seg)

@@ -320,9 +320,7 @@ func TestDeadClientOfManyGoroutines(t *testing.T) {
 		intent.Store(b)
 		intentOfFifth.Store(a)
 		locks.Close()
-		if n, err := c.Recover(); n != 20 || err != nil {
-			t.Errorf("reclaimed %d claims, %v; want 20", n, err)
-		}
+		expect.Gives(c.Recover())(t, 20)
 		checkSound(t, seg)
 		for i := range 40 {
 			set(t, c, i, payload(i, 0, 100), 0, cache.Stored)

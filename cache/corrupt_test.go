@@ -38,9 +38,7 @@ func TestImpossibleWords(t *testing.T) {
 			if _, err := c.Set(3, buffer[:1000], cache.Overwrite); err != nil && !errors.Is(err, shm.ErrCorrupt) {
 				t.Errorf("%+v: set: %v", bad, err)
 			}
-			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-				t.Fatal(r, err)
-			}
+			fatal.Gives(c.Clear(t.Context()))(t, cache.Stored)
 			checkSound(t, seg)
 		}
 	})
@@ -54,17 +52,11 @@ func TestVerifyFindsDamage(t *testing.T) {
 		for i := range 8 {
 			set(t, c, i, payload(i, 0, 1000), 0, cache.Stored)
 		}
-		if v, err := c.Verify(0, 16); v != (cache.Verification{Checked: 8, Bad: -1}) || err != nil {
-			t.Errorf("%+v, %v", v, err)
-		}
+		expect.Gives(c.Verify(0, 16))(t, (cache.Verification{Checked: 8, Bad: -1}))
 		place := seg.WordLayout().Place(shm.Word(seg.Word(5).Load())) - 1
 		fatal.Value(seg.WritePayload([]byte{payload(5, 0, 1000)[999] ^ 1}, place*seg.SlotStride+999))(t)
-		if v, err := c.Verify(0, 16); v != (cache.Verification{Checked: 8, Corrupt: 1, Bad: 5}) || err != nil {
-			t.Errorf("%+v, %v", v, err)
-		}
-		if v, err := c.Verify(6, 2); v != (cache.Verification{Checked: 2, Bad: -1}) || err != nil {
-			t.Errorf("%+v, %v", v, err)
-		}
+		expect.Gives(c.Verify(0, 16))(t, (cache.Verification{Checked: 8, Corrupt: 1, Bad: 5}))
+		expect.Gives(c.Verify(6, 2))(t, (cache.Verification{Checked: 2, Bad: -1}))
 		if s := stats(t, c); s.Corrupt != 1 || s.Hits != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -119,9 +111,7 @@ func TestCorruptPhaseOfOurs(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if r, err := c.Set(1, make([]byte, 8), 0); r != cache.Stored || err != nil {
-				t.Errorf("state %d: Set: %v, %v; want Stored", state, r, err)
-			}
+			expect.Gives(c.Set(1, make([]byte, 8), 0))(t, cache.Stored, state)
 		}()
 		select {
 		case <-done:

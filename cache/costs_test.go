@@ -23,9 +23,7 @@ func TestCosts(t *testing.T) {
 	c := attach(t, seg)
 	loaded := func(i int, took time.Duration) {
 		t.Helper()
-		if r, err := c.SetLoaded(i, [][]byte{payload(i, 1, evictBytes)}, 0, took); err != nil || r != cache.Stored {
-			t.Fatal(i, r, err)
-		}
+		fatal.Gives(c.SetLoaded(i, [][]byte{payload(i, 1, evictBytes)}, 0, took))(t, cache.Stored, i)
 	}
 	set(t, c, 11, payload(11, 1, evictBytes), 0, cache.Stored) // no time: unknown, and it stays
 	for i := range 3 {

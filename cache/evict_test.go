@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 )
@@ -62,9 +63,7 @@ func TestEvict(t *testing.T) {
 			if s := stats(t, c); s.Evicted != 4 || s.Ready != 4 {
 				t.Errorf("%+v", s)
 			}
-			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-				t.Fatal(r, err)
-			}
+			fatal.Gives(c.Clear(t.Context()))(t, cache.Stored)
 			checkSound(t, seg)
 		})
 	}
@@ -147,9 +146,7 @@ func TestSetFree(t *testing.T) {
 			if s := stats(t, c); stored == 0 || stored == 40 || int(s.Ready) != stored || s.Evicted != 0 {
 				t.Errorf("%d stored, %+v", stored, s)
 			}
-			if r, err := c.Set(39, data, 0); r != cache.Stored || err != nil {
-				t.Errorf("a set that may evict: %v, %v", r, err)
-			}
+			expect.Gives(c.Set(39, data, 0))(t, cache.Stored)
 			checkSound(t, seg)
 		})
 	}

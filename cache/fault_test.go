@@ -222,9 +222,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	if v, err := next.Verify(0, int(seg.Samples)); err != nil || v.Corrupt != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if r, err := observer.Clear(t.Context()); r != cache.Stored || err != nil {
-		t.Errorf("clear at the end: %v, %v", r, err)
-	}
+	expect.Gives(observer.Clear(t.Context()))(t, cache.Stored)
 	checkSound(t, seg)
 }
 
@@ -459,9 +457,7 @@ func TestExtentOfTheDead(t *testing.T) {
 			t.Errorf("followed %v: %d bytes allocated, %d lost; want %d and %d units", followed, s.ArenaNextBytes, s.ArenaLostBytes, want, lost)
 		}
 		checkSound(t, seg)
-		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-			t.Fatal(r, err)
-		}
+		fatal.Gives(c.Clear(t.Context()))(t, cache.Stored)
 		if s := stats(t, c); s.ArenaNextBytes != 0 || s.ArenaLostBytes != 0 {
 			t.Errorf("after a clear: %+v", s)
 		}
@@ -483,9 +479,7 @@ func TestStoppedWriter(t *testing.T) {
 					set(t, c, 3, payload(3, 2, faultBytes), 0, cache.Busy)
 					set(t, c, 3, payload(3, 2, faultBytes), cache.Overwrite, cache.Busy)
 				}
-				if n, err := c.Recover(); n != 0 || err != nil {
-					t.Errorf("reclaimed %d claims of a live client, %v", n, err)
-				}
+				expect.Gives(c.Recover())(t, 0)
 				next := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 				defer next.Close()
 				if int(next.Owner()) == p.owner {

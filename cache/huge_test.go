@@ -131,9 +131,7 @@ func TestFillsTakeHugePages(t *testing.T) {
 			for _, i := range stored {
 				wantSample(t, small, i, payload(i, 1, lengthOf(o, i)))
 			}
-			if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
-				t.Fatal(r, err)
-			}
+			fatal.Gives(c.Clear(context.Background()))(t, cache.Stored)
 			fillAll(t, c, o, 2, 0)
 			for _, i := range stored {
 				wantSample(t, small, i, payload(i, 2, lengthOf(o, i)))

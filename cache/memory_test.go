@@ -37,9 +37,7 @@ func TestShortMemory(t *testing.T) {
 	data := make([]byte, size)
 	set := func(i int, flags Flags, want Result) {
 		t.Helper()
-		if r, err := c.Set(i, data, flags); r != want || err != nil {
-			t.Fatalf("set %d: %v, %v; want %v", i, r, err, want)
-		}
+		fatal.Gives(c.Set(i, data, flags))(t, want, i)
 	}
 	set(0, 0, Stored)
 	expect.Equal(t, looks, 1, "looks before the first fill")
@@ -134,9 +132,7 @@ func TestChainsDrawOnce(t *testing.T) {
 		}
 		for i := range 8 {
 			before := grant.Load()
-			if r, err := c.Set(i, make([]byte, size), Overwrite); r != Stored || err != nil {
-				t.Fatal(r, err)
-			}
+			fatal.Gives(c.Set(i, make([]byte, size), Overwrite))(t, Stored)
 			if turn == 0 && grant.Load() == before {
 				t.Errorf("the first fill of sample %d drew nothing", i)
 			}
@@ -151,8 +147,6 @@ func TestChainsDrawOnce(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	fatal.If(t, k.Abort())
-	if r, err := c.Set(9, make([]byte, slots*stride), 0); r != Stored || err != nil {
-		t.Fatal(r, err)
-	}
+	fatal.Gives(c.Set(9, make([]byte, slots*stride), 0))(t, Stored)
 	expect.Equal(t, grant.Load(), left, "after an abort: the grant")
 }

@@ -92,16 +92,12 @@ func TestChildInheritsDescriptors(t *testing.T) {
 	if err != nil || strings.Count(string(links), seg.Path()) != 1 {
 		t.Errorf("the grandchild should have the data descriptor and no other of the cache, has %v\n%s", err, links)
 	}
-	if n, err := c.Recover(); n != 0 || err != nil {
-		t.Errorf("reclaimed %d claims of a live client, %v", n, err)
-	}
+	expect.Gives(c.Recover())(t, 0)
 	p.kill()
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Fatal("the grandchild is gone:", err)
 	}
-	if n, err := c.Recover(); n != 1 || err != nil {
-		t.Errorf("reclaimed %d claims, %v, want 1", n, err)
-	}
+	expect.Gives(c.Recover())(t, 1)
 	checkSound(t, seg)
 }
 
@@ -197,9 +193,7 @@ func TestClearTimeout(t *testing.T) {
 	for i, version := range map[int]int{1: 0, 2: 0, 3: 1, 4: 0} {
 		wantSample(t, c, i, payload(i, version, 5000))
 	}
-	if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-		t.Error(r, err)
-	}
+	expect.Gives(c.Clear(t.Context()))(t, cache.Stored)
 	for i := range 8 {
 		wantMiss(t, c, i)
 	}
@@ -216,18 +210,14 @@ func TestBusyWhileClearing(t *testing.T) {
 	}
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		if r, err := b.Clear(t.Context()); r != cache.Stored || err != nil {
-			t.Errorf("clear: %v, %v", r, err)
-		}
+		expect.Gives(b.Clear(t.Context()))(t, cache.Stored)
 	})
 	for !shm.Phase(seg.Phase().Load()).Clearing() {
 		time.Sleep(time.Millisecond)
 	}
 	for _, c := range []*cache.Cache{a, b} {
 		set(t, c, 4, payload(4, 0, 5000), 0, cache.Busy)
-		if r, err := c.Clear(t.Context()); r != cache.Busy || err != nil {
-			t.Errorf("a second clear: %v, %v", r, err)
-		}
+		expect.Gives(c.Clear(t.Context()))(t, cache.Busy)
 	}
 	expect.NoError(t, claim.Publish())
 	wait.Wait()
@@ -272,9 +262,7 @@ func TestPIDNamespaces(t *testing.T) {
 		p.ask("STORED <nil>", "claim %d 0 500", k)
 	}
 	children[0].ask("BUSY <nil>", "set 1 1 500")
-	if n, err := c.Recover(); n != 0 || err != nil {
-		t.Errorf("reclaimed %d claims of the living, %v", n, err)
-	}
+	expect.Gives(c.Recover())(t, 0)
 	children[1].kill()
 	children[0].ask("STORED <nil>", "set 1 1 500")
 	set(t, c, 0, payload(0, 1, 500), 0, cache.Busy)

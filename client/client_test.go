@@ -137,9 +137,7 @@ func TestCloseUnderUse(t *testing.T) {
 		}
 		expect.NoError(t, c.Close())
 		wait.Wait()
-		if n, err := other.Inspect().Recover(); n != 0 || err != nil {
-			t.Errorf("a closed client left %d claims, %v", n, err)
-		}
+		expect.Gives(other.Inspect().Recover())(t, 0)
 		if v, err := other.Inspect().Verify(0, 64); v.Corrupt != 0 || err != nil {
 			t.Error(v, err)
 		}
@@ -341,9 +339,7 @@ func TestCreateAttachErrors(t *testing.T) {
 	}
 	expect.NoError(t, client.Remove(path))
 	expect.Error(t, client.Remove(path), client.ErrNotFound)
-	if r, err := c.Set(1, []byte("good"), 0); r != client.Stored || err != nil {
-		t.Error("a removed cache serves those who have it:", r, err)
-	}
+	expect.Gives(c.Set(1, []byte("good"), 0))(t, client.Stored, "a removed cache serves those who have it:")
 }
 
 // A cache of another version that no process uses is replaced, and the program's log says so.
@@ -378,9 +374,7 @@ func TestAttachFD(t *testing.T) {
 	if view, hit, err := second.View(1); !hit || err != nil || string(view) != "good" {
 		t.Error(string(view), hit, err)
 	}
-	if r, err := second.Set(2, []byte("more"), 0); r != client.Stored || err != nil {
-		t.Error(r, err)
-	}
+	expect.Gives(second.Set(2, []byte("more"), 0))(t, client.Stored)
 	expect.Fails(client.AttachFD(second.Info().FD, client.AttachOptions{Fingerprint: "birds"}))(t, client.ErrFingerprint)
 	null := fatal.Value(os.Open(os.DevNull))(t)
 	defer null.Close()

@@ -62,9 +62,7 @@ func TestLateMissIsCountedOnce(t *testing.T) {
 	if _, hit, err := c.Get(1, make([]byte, 8)); hit || err != nil {
 		t.Fatal(hit, err)
 	}
-	if r, err := other.Set(1, []byte("12345678"), 0); r != client.Stored || err != nil {
-		t.Fatal(r, err)
-	}
+	fatal.Gives(other.Set(1, []byte("12345678"), 0))(t, client.Stored)
 	data, err := c.LoadMissed(t.Context(), 1, func(context.Context) ([]byte, error) {
 		t.Error("loaded, although the cache has it")
 		return make([]byte, 8), nil

@@ -152,9 +152,7 @@ func TestDiskFails(t *testing.T) {
 	d := openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"})
 	set := func(i int, want Result) {
 		t.Helper()
-		if r, err := d.Set(i, diskBytes(i, 100)); r != want || err != nil {
-			t.Errorf("set of sample %d: %v, %v", i, r, err)
-		}
+		expect.Gives(d.Set(i, diskBytes(i, 100)))(t, want, i)
 	}
 	get := func(i int, want bool) {
 		t.Helper()
@@ -280,9 +278,7 @@ func TestDiskSetLater(t *testing.T) {
 	d := openedDisk(t, path, o)
 	later := func(i int, want Result) {
 		t.Helper()
-		if r, err := d.SetLater(i, diskBytes(i, 100)); r != want || err != nil {
-			t.Errorf("sample %d: %v, %v", i, r, err)
-		}
+		expect.Gives(d.SetLater(i, diskBytes(i, 100)))(t, want, i)
 	}
 	holds := func(want int) {
 		t.Helper()
@@ -323,9 +319,7 @@ func TestDiskSetLater(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	holds(5) // no read waits
-	if r, err := d.Clear(t.Context()); r != Stored || err != nil {
-		t.Fatal(r, err)
-	}
+	fatal.Gives(d.Clear(t.Context()))(t, Stored)
 	close(begin)
 	fatal.If(t, slow.Flush(t.Context()))
 	holds(0)

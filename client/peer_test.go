@@ -217,9 +217,7 @@ func TestServerThatIsJustEnding(t *testing.T) {
 			continue
 		}
 		for range 2 {
-			if n, err := c.Prefetch(context.Background(), []int{1}); n != 1 || err != nil {
-				t.Errorf("%s: %d queued, %v", name, n, err)
-			}
+			expect.Gives(c.Prefetch(context.Background(), []int{1}))(t, 1, name)
 		}
 		c.Close()
 		began := time.Now()

@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 )
 
 // Ensure that the size of slots may be given, and that what is impossible is refused with the next step.
 func TestSlotBytes(t *testing.T) {
 	o := client.Options{Samples: 100, Variable: true, Size: 6 << 20, Policy: client.PolicyCost, Clients: 8, SlotBytes: 256}
 	c := create(t, o)
-	if r, err := c.Set(1, sample(1, 100_000), 0); r != client.Stored || err != nil {
-		t.Error(r, err)
-	}
+	expect.Gives(c.Set(1, sample(1, 100_000), 0))(t, client.Stored)
 	if s, err := c.Stats(); err != nil || s.ArenaNextBytes != 100_096 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -27,13 +26,9 @@ func TestSlotBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r, err := c.Set(1, sample(1, 200_000), client.Overwrite); r != client.Full || err != nil {
-		t.Error(r, err)
-	}
+	expect.Gives(c.Set(1, sample(1, 200_000), client.Overwrite))(t, client.Full)
 	for k, want := range []client.State{client.StateReady, client.StateEmpty, client.StateReady} {
-		if got, err := c.Inspect().State(k); got != want || err != nil {
-			t.Errorf("sample %d is %v, %v: an overwrite frees the old version first", k, got, err)
-		}
+		expect.Gives(c.Inspect().State(k))(t, want, k)
 	}
 	for want, change := range map[string]func(o *client.Options){
 		"sample i has slot i":        func(o *client.Options) { o.SlotBytes, o.Policy = 0, client.PolicyFirstIndices },

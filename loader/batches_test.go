@@ -243,9 +243,7 @@ func TestWrongSize(t *testing.T) {
 		if last == nil || last.Error() != fmt.Sprintf("sample 3: Load returned %d bytes, samples have 10", n) {
 			t.Error(last)
 		}
-		if state, err := c.Inspect().State(3); state != client.StateEmpty || err != nil {
-			t.Error(state, err)
-		}
+		expect.Gives(c.Inspect().State(3))(t, client.StateEmpty)
 	}
 }
 

@@ -32,9 +32,7 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	fatal.If(t, err)
 	defer seg.Close()
 	locks := fatal.Value(seg.NewLocks())(t)
-	if last, err := locks.LastUser(); !last || err != nil {
-		t.Fatal(last, err)
-	}
+	fatal.Gives(locks.LastUser())(t, true)
 	var leaving sync.WaitGroup
 	leaving.Go(func() {
 		time.Sleep(300 * time.Millisecond) // by then the server waits for it

@@ -7,6 +7,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/verify/expect"
+	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -36,9 +37,7 @@ func TestBadSamples(t *testing.T) {
 		if a.failures[7].Code != control.CodeRead || a.failures[8].Code != control.CodeDamaged {
 			t.Errorf("%+v", a.failures)
 		}
-		if state, err := c.State(4); state != cache.StateEmpty || err != nil {
-			t.Errorf("sample 4: %v, %v", state, err)
-		}
+		expect.Gives(c.State(4))(t, cache.StateEmpty)
 		if m.begun(4) != 1 || m.begun(29) != 1 || m.begun(7) != round+1 || m.begun(3) != 1 {
 			t.Errorf("read %d, %d, %d and %d times", m.begun(4), m.begun(29), m.begun(7), m.begun(3))
 		}
@@ -52,8 +51,6 @@ func TestBadSamples(t *testing.T) {
 	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="decode"} 3`)
 	wantMetrics(t, s, `stocached_source_errors_total{cache="pets",kind="damaged"} 2`)
 	// A client may store the sample.
-	if stored, err := c.Set(4, sourcetest.Content(4, 1000), 0); stored != cache.Stored || err != nil {
-		t.Fatal(stored, err)
-	}
+	fatal.Gives(c.Set(4, sourcetest.Content(4, 1000), 0))(t, cache.Stored)
 	p.wantFetched(number, 4)
 }

@@ -405,9 +405,7 @@ func TestPrefetchIntoAFullCache(t *testing.T) {
 				if n := m.total(); n > samples+2 && variable || n != samples && !variable {
 					t.Errorf("%d reads of %d samples", n, samples)
 				}
-				if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-					t.Fatal(r, err)
-				}
+				fatal.Gives(c.Clear(t.Context()))(t, cache.Stored)
 				p.prefetch(number, upTo(samples)...)
 				fatal.Until(t, "slots are filled", func() bool {
 					stats, err := c.Stats()

@@ -11,6 +11,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -34,9 +35,7 @@ func TestPointStoredByAClientMeanwhile(t *testing.T) {
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 	p, number, c := attachTo(t, s)
 	once(t, "fill.read", func() {
-		if r, err := c.Set(3, sourcetest.Content(3, 1000), 0); r != cache.Stored || err != nil {
-			t.Error(r, err)
-		}
+		expect.Gives(c.Set(3, sourcetest.Content(3, 1000), 0))(t, cache.Stored)
 	})
 	if a := p.fetch(number, 0, 3, 4); len(a.failures) != 0 || len(a.samples) != 0 {
 		t.Errorf("%+v", a)
@@ -85,9 +84,7 @@ func TestPointClearedMeanwhile(t *testing.T) {
 		s, stop := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
 		p, number, c := attachTo(t, s)
 		once(t, point, func() {
-			if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
-				t.Error(point, r, err)
-			}
+			expect.Gives(c.Clear(context.Background()))(t, cache.Stored, point)
 		})
 		p.wantFetched(number, 3, 4)
 		if _, hit, err := c.View(3); hit != (point != "fill.stored") || err != nil {

@@ -363,9 +363,7 @@ func TestJanitor(t *testing.T) {
 		state, err := live.State(1)
 		return err == nil && state == cache.StateEmpty
 	})
-	if state, err := live.State(2); state != cache.StateWriting || err != nil {
-		t.Errorf("the claim of a live client: %v, %v", state, err)
-	}
+	expect.Gives(live.State(2))(t, cache.StateWriting)
 }
 
 // A client that reads no answers does not stop a server from ending.

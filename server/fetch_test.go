@@ -141,9 +141,7 @@ func TestSamplesThatFail(t *testing.T) {
 		}
 		if w.kind != "" {
 			wantMetrics(t, s, fmt.Sprintf(`stocached_source_errors_total{cache="pets",kind=%q} 1`, w.kind))
-			if state, err := c.State(int(i)); state != cache.StateEmpty || err != nil {
-				t.Errorf("sample %d: %v, %v", i, state, err)
-			}
+			expect.Gives(c.State(int(i)))(t, cache.StateEmpty, i)
 		}
 	}
 	expect.Equal(t, len(a.failures), len(want), "failures")

@@ -286,9 +286,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 		if policy != shm.PolicyFirstIndices && p.State != "full" {
 			t.Errorf("%+v", p)
 		}
-		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
-			t.Fatal(r, err)
-		}
+		fatal.Gives(c.Clear(t.Context()))(t, cache.Stored)
 		for i := range 1000 { // a reader's epoch
 			c.Get(i, make([]byte, 10000))
 		}

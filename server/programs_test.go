@@ -125,9 +125,7 @@ func TestOtherFormats(t *testing.T) {
 		}
 	}
 	offer(5, 0, sourcetest.Content(5, 1000))
-	if state, err := c.State(5); state != cache.StateReady || err != nil {
-		t.Error(state, err)
-	}
+	expect.Gives(c.State(5))(t, cache.StateReady)
 	if cost := make([]cache.Cost, 1); c.Costs(5, cost) != nil || cost[0] == 0 {
 		t.Error("no cost")
 	}

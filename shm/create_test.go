@@ -46,9 +46,7 @@ func TestCreateNamed(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 || uint64(info.Size()) != s.SegmentBytes || s.SegmentBytes > o.Limit {
 		t.Errorf("%v, %v, segment of %d bytes", info, err, s.SegmentBytes)
 	}
-	if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset {
-		t.Errorf("%d bytes allocated, the control part has %d: %v", n, s.PayloadOffset, err)
-	}
+	expect.Gives(s.AllocatedBytes())(t, s.PayloadOffset)
 	want2 := func(_ *Segment, err error) { expect.Error(t, err, ErrExists, s.Path(), "attach") }
 	want2(Create(o))
 	other := o
@@ -87,9 +85,7 @@ func TestSharing(t *testing.T) {
 		t.Error(fd.Path(), fd.ReadOnly(), ro.ReadOnly())
 	}
 	sample := bytes.Repeat([]byte("0123456789"), 10)
-	if n, err := a.WritePayload(sample, 200); n != 100 || err != nil {
-		t.Fatal(n, err)
-	}
+	fatal.Gives(a.WritePayload(sample, 200))(t, 100)
 	a.Word(9).Store(42)
 	a.Counter(2, 3, Corrupt).Store(43)
 	for k, other := range []*Segment{s, ro, fd} {
@@ -472,9 +468,7 @@ func TestReserve(t *testing.T) {
 	if len(steps) < 3 || steps[len(steps)-1] != 150<<20 {
 		t.Errorf("steps %v", steps)
 	}
-	if n, err := s.AllocatedBytes(); n != s.SegmentBytes || err != nil {
-		t.Errorf("%d bytes of %d: %v", n, s.SegmentBytes, err)
-	}
+	expect.Gives(s.AllocatedBytes())(t, s.SegmentBytes)
 	if s.Header.Flags&FlagReserved == 0 {
 		t.Error("not flagged")
 	}

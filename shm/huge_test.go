@@ -43,9 +43,7 @@ func fragmented(t *testing.T) {
 // wantHuge checks how many bytes of a map are huge pages.
 func wantHuge(t testing.TB, what string, memory []byte, want uint64) {
 	t.Helper()
-	if got, err := hugepage.Mapped(memory); err != nil || got != want {
-		t.Errorf("%s: %d of %d bytes are huge, %v; want %d", what, got, len(memory), err, want)
-	}
+	expect.Gives(hugepage.Mapped(memory))(t, want, what, len(memory))
 }
 
 // Ensure that both maps of each segment begin where huge pages can be mapped, unless they are
@@ -86,9 +84,7 @@ func TestTakeHuge(t *testing.T) {
 	reader := open(t, s.Path(), OpenOptions{ReadOnly: true})
 	allocated := func(want uint64) {
 		t.Helper()
-		if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset+want {
-			t.Errorf("%d bytes of payload are allocated, %v; want %d", n-s.PayloadOffset, err, want)
-		}
+		expect.Gives(s.AllocatedBytes())(t, s.PayloadOffset+want)
 	}
 	wantHuge(t, "control part", s.control, s.PayloadOffset)
 	wantHuge(t, "control part of a reader", reader.control, s.PayloadOffset)
@@ -103,9 +99,7 @@ func TestTakeHuge(t *testing.T) {
 	s.TakeHuge(3*m, 3*m, nil)
 	allocated(2 * m)
 	// so that block 1, from 2 MiB on, is half full
-	if n, err := s.WritePayload(bytes.Repeat([]byte{7}, 2*m), m); n != 2*m || err != nil {
-		t.Fatal(n, err)
-	}
+	fatal.Gives(s.WritePayload(bytes.Repeat([]byte{7}, 2*m), m))(t, 2*m)
 	allocated(4 * m)
 	s.TakeHuge(0, 3*m, nil)
 	allocated(6 * m)
@@ -133,9 +127,7 @@ func TestHugePagesTooSlow(t *testing.T) {
 	setClock(t, func() time.Duration { now += 25 * time.Millisecond; return now })
 	s := create(t, Options{Samples: 500_000, Slots: 3, SampleBytes: 100})
 	wantHuge(t, "control part", s.control, hugeBytes)
-	if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset {
-		t.Errorf("%d bytes are allocated, %v; want %d", n, err, s.PayloadOffset)
-	}
+	expect.Gives(s.AllocatedBytes())(t, s.PayloadOffset)
 }
 
 // Ensure that requests continue while they are quick, and pause for 50 times the duration of a slow

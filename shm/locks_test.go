@@ -35,9 +35,7 @@ func eachKind(t *testing.T, test func(t *testing.T, s *Segment)) {
 
 func mustTry(t *testing.T, l Locks, record uint32, want bool) {
 	t.Helper()
-	if got, err := l.TryLock(record); err != nil || got != want {
-		t.Errorf("lock of record %d: %v, %v; want %v", record, got, err, want)
-	}
+	expect.Gives(l.TryLock(record))(t, want, record)
 }
 
 func mustProbe(t *testing.T, s *Segment, users bool, records ...uint32) {
@@ -64,9 +62,7 @@ func TestLocks(t *testing.T) {
 		fatal.If(t, b.Unlock(2))
 		mustProbe(t, s, true, 0, 1)
 		mustTry(t, a, 2, true)
-		if last, err := a.LastUser(); last || err != nil {
-			t.Errorf("last user beside another: %v, %v", last, err)
-		}
+		expect.Gives(a.LastUser())(t, false)
 		fatal.If(t, a.Close())
 		mustProbe(t, s, true, 0)
 		mustTry(t, b, 1, true)
@@ -74,9 +70,7 @@ func TestLocks(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("second close: %v", err)
 		}
-		if last, err := b.LastUser(); !last || err != nil {
-			t.Errorf("last user: %v, %v", last, err)
-		}
+		expect.Gives(b.LastUser())(t, true)
 		fatal.If(t, b.Close())
 		mustProbe(t, s, false)
 		c := locks(t, s)
@@ -149,9 +143,7 @@ func TestLastUserRace(t *testing.T) {
 	s := create(t, o)
 	l := locks(t, s)
 	late := open(t, s.Path(), OpenOptions{}) // between open and lock
-	if last, err := l.LastUser(); !last || err != nil {
-		t.Fatal(last, err)
-	}
+	fatal.Gives(l.LastUser())(t, true)
 	done := make(chan error, 1)
 	go func() {
 		_, err := late.NewLocks() // meets the exclusive lock: waits for the last user
@@ -185,9 +177,7 @@ func TestLastUserLooksOnly(t *testing.T) {
 	o.Dir = tempDir(t)
 	s := create(t, o)
 	l := locks(t, s)
-	if last, err := l.LastUser(); !last || err != nil {
-		t.Fatal(last, err)
-	}
+	fatal.Gives(l.LastUser())(t, true)
 	time.AfterFunc(30*time.Millisecond, func() { l.Close() })
 	locks(t, open(t, s.Path(), OpenOptions{}))
 }
@@ -199,9 +189,7 @@ func TestCreatorIsUser(t *testing.T) {
 	o.Dir = tempDir(t)
 	s := create(t, o)
 	other := open(t, s.Path(), OpenOptions{})
-	if last, err := locks(t, other).LastUser(); last || err != nil {
-		t.Fatal(last, err)
-	}
+	fatal.Gives(locks(t, other).LastUser())(t, false)
 	before := descriptors(t)
 	l := locks(t, s) // the description that was opened at creation
 	expect.Equal(t, descriptors(t), before, "descriptors")

@@ -83,9 +83,7 @@ func TestGrantOfReservation(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	for left, want := range map[uint64]uint64{64 << 30: 64 << 20, 1 << 30: 64 << 20, 1<<30 - 16*page: 64<<20 - page,
 		16 * page: page, 17 * page: page} {
-		if n, err := grantOf(memory.Space{Left: left}); n != want || err != nil {
-			t.Errorf("%d are left: %d, %v; want %d", left, n, err, want)
-		}
+		expect.Gives(grantOf(memory.Space{Left: left}))(t, want, left)
 	}
 	for _, left := range []uint64{0, 15 * page} {
 		_, err := grantOf(memory.Space{Left: left, Text: "the machine leaves little"})

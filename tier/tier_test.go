@@ -204,9 +204,7 @@ func TestKeptElsewhere(t *testing.T) {
 	slow.has[3] = bytes.Repeat([]byte{3}, size)
 	ctx := source.KeptElsewhere(context.Background())
 	for _, i := range []int{1, 2, 3} {
-		if n, err := s.Read(ctx, i, make([]byte, size)); n != size || err != nil {
-			t.Error(n, err)
-		}
+		expect.Gives(s.Read(ctx, i, make([]byte, size)))(t, size)
 	}
 	read(t, s, 4, 0)
 	if err := s.Close(); err != nil { // it writes what is in the queues

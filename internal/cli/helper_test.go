@@ -285,9 +285,7 @@ func newClient(t testing.TB, path string) *cache.Cache {
 func store(t testing.TB, c *cache.Cache, samples ...int) {
 	t.Helper()
 	for _, i := range samples {
-		if r, err := c.Set(i, content(i, 100), 0); err != nil || r != cache.Stored {
-			t.Fatal(i, r, err)
-		}
+		fatal.Gives(c.Set(i, content(i, 100), 0))(t, cache.Stored, i)
 	}
 }
 

@@ -18,9 +18,7 @@ func TestInspect(t *testing.T) {
 		Fields: []shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{2, 3}},
 			{Name: "label", DType: shm.Int64}}})
 	c := newClient(t, path)
-	if r, err := c.Set(7, make([]byte, 32), 0); err != nil || r != cache.Stored {
-		t.Fatal(r, err)
-	}
+	fatal.Gives(c.Set(7, make([]byte, 32), 0))(t, cache.Stored)
 	child := start(t, "use", path)
 	child.kill()
 	seg := c.Segment()
@@ -94,9 +92,7 @@ func TestInspectSample(t *testing.T) {
 	child.kill()
 	wantFields(t, look("3"), jsonObject{"state": "WRITING", "owner": 2, "owner_live": false, "claimed_by": []any{2}})
 	contains(t, ok(t, "inspect", path, "3"), "state        WRITING\n", "owner live   no\n")
-	if n, err := c.Recover(); n != 1 || err != nil {
-		t.Fatal(n, err)
-	}
+	fatal.Gives(c.Recover())(t, 1)
 	wantFields(t, look("3"), jsonObject{"state": "EMPTY", "generation": 1, "claimed_by": []any{}})
 	c.Segment().Word(9).Store(1<<64 - 1)
 	wantFields(t, look("9"), jsonObject{"state": "CORRUPT", "word": "0xffffffffffffffff"})

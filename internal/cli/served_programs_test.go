@@ -286,9 +286,7 @@ func TestProgramsAlone(t *testing.T) {
 		!strings.Contains(err.Error(), "load it yourself") {
 		t.Error(err)
 	}
-	if taken, err := c.Offer(context.Background(), 60, servedRecord(60)); taken || err != nil {
-		t.Errorf("an offer without tiers: %v, %v", taken, err)
-	}
+	expect.Gives(c.Offer(context.Background(), 60, servedRecord(60)))(t, false)
 	expect.Fails(c.Offer(context.Background(), 60, make([]byte, 10)))(t, stocclient.ErrSchema)
 	expect.Fails(c.Offer(context.Background(), 100, servedRecord(60)))(t, stocclient.ErrIndex)
 	s.kill()

@@ -198,9 +198,7 @@ func TestPrefetch(t *testing.T) {
 	s := newServed(t, 100, "all")
 	c := s.dial()
 	wantFetch(t, c, []int{0, 1, 2})
-	if queued, err := c.Prefetch(context.Background(), []int{0, 1, 2, 3, 4, 5}); queued != 3 || err != nil {
-		t.Errorf("%d queued, %v", queued, err)
-	}
+	expect.Gives(c.Prefetch(context.Background(), []int{0, 1, 2, 3, 4, 5}))(t, 3)
 	fatal.Until(t, "they come", func() bool { return ready(t, c.Cache) == 6 })
 }
 

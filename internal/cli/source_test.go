@@ -142,9 +142,7 @@ func TestSourceSettings(t *testing.T) {
 	folder, _ := blockSource(t)
 	for path, want := range map[string]string{dir: "dir", dir + "/a.npy": "npy", dir + "/a.tar": "tar",
 		dir + "/b-{00..12}.tar": "tar", dir + "/x.tar.gz": "tar", folder: "block"} {
-		if kind, err := guessKind(t.Context(), path, nil); kind != want || err != nil {
-			t.Errorf("%s: %q, %v; want %q", path, kind, err, want)
-		}
+		expect.Gives(guessKind(t.Context(), path, nil))(t, want, path)
 	}
 	if _, err := guessKind(t.Context(), dir+"/a.bin", nil); exitCode(err) != exitUsage {
 		t.Error(err)

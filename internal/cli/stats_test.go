@@ -27,9 +27,7 @@ func TestStats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r, err := c.Set(0, content(0, 100), 0); r != cache.Exists || err != nil {
-		t.Fatal(r, err)
-	}
+	fatal.Gives(c.Set(0, content(0, 100), 0))(t, cache.Exists)
 	fatal.If(t, c.CountPassed(3))
 	want := jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "ready": 3, "cached_fraction": 0.3,
 		"slots_fraction": 0.6, "hits": 4, "misses": 1, "hit_rate": 0.8,
@@ -80,9 +78,7 @@ func TestStatsOfChains(t *testing.T) {
 	c := newClient(t, path)
 	load := func(i, n, ms int) {
 		t.Helper()
-		if r, err := c.SetLoaded(i, [][]byte{content(i, n)}, 0, time.Duration(ms)*time.Millisecond); err != nil || r != cache.Stored {
-			t.Fatal(i, r, err)
-		}
+		fatal.Gives(c.SetLoaded(i, [][]byte{content(i, n)}, 0, time.Duration(ms)*time.Millisecond))(t, cache.Stored, i)
 	}
 	load(0, 1000, 10) // 16 slots
 	load(1, 2000, 10) // 32
@@ -195,9 +191,7 @@ func TestLookingChangesNothing(t *testing.T) {
 		look()
 		seg := fatal.Value(shm.Open(path, shm.OpenOptions{}))(t)
 		c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
-		if r, err := c.Set(1, make([]byte, max(o.SampleBytes, 1)), 0); err != nil || r != cache.Stored {
-			t.Fatal(r, err)
-		}
+		fatal.Gives(c.Set(1, make([]byte, max(o.SampleBytes, 1)), 0))(t, cache.Stored)
 		look()
 		expect.Equal(t, c.Owner(), 1, "owner")
 		c.Close()

@@ -96,9 +96,7 @@ func TestWarmUntilFull(t *testing.T) {
 		}
 		wantFields(t, got, jsonObject{"ready": slots, "full": true, "filled_samples": slots, "failed_samples": 0})
 		expect.Equal(t, wantRecordsIn(t, c), int(slots), "records")
-		if state, err := c.State(int(slots) - 1); state != cache.StateReady || err != nil {
-			t.Error("it was not filled in order:", state, err)
-		}
+		expect.Gives(c.State(int(slots)-1))(t, cache.StateReady, "it was not filled in order:")
 		expect.Equal(t, d.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", name)), slots, "reads")
 		contains(t, ok(t, d.args("warm", name)...),
 			fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
@@ -181,9 +179,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 		}
 	}
 	c := d.attach("pets")
-	if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
-		t.Fatal(r, err)
-	}
+	fatal.Gives(c.Clear(context.Background()))(t, cache.Stored)
 	code, out, stderr = cli(t, d.args("warm", "pets", "--json")...)
 	got := decode[jsonObject](t, out)
 	if failures := got["failures"].([]any); code != exitFailed || stderr != "" || len(failures) != 22 ||
@@ -300,9 +296,7 @@ func TestWarmServerBack(t *testing.T) {
 	d := newServedCaches(t, warmRecords(t, n), warmCache("pets", slow, ", parallel: 4"))
 	c := d.attach("pets")
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
-		if r, err := c.Clear(context.Background()); r != cache.Stored || err != nil {
-			t.Fatal(r, err)
-		}
+		fatal.Gives(c.Clear(context.Background()))(t, cache.Stored)
 		p := startWarm(t, d, "--timeout", "20s", "--json")
 		midway(t, c, 100, n)
 		d.end(signal)

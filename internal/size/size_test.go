@@ -1,6 +1,10 @@
 package size
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stocached/stocached/internal/verify/expect"
+)
 
 // Ensure that sizes are read exactly, and that ambiguous ones are refused.
 func TestParse(t *testing.T) {
@@ -10,9 +14,7 @@ func TestParse(t *testing.T) {
 		"0.1kB": 100, "1.0005kB": 1000, "9223372036854775807": 1<<63 - 1,
 	} {
 		var b Bytes
-		if got, err := Parse(text); err != nil || got != want {
-			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
-		}
+		expect.Gives(Parse(text))(t, want, text)
 		if err := b.UnmarshalText([]byte(text)); err != nil || uint64(b) != want {
 			t.Errorf("%q as a setting: %d, %v; want %d", text, b, err, want)
 		}

@@ -50,9 +50,7 @@ func TestIndexIsUsed(t *testing.T) {
 	}
 	s := wantIndex(t, root, indexed(root), "read from", "a/1", "a/2", "b/3")
 	expect.Equal(t, s.Info().Fingerprint, first, "")
-	if n, err := s.Size(1); n != 3 || err != nil {
-		t.Errorf("a file was looked at: %d, %v", n, err)
-	}
+	expect.Gives(s.Size(1))(t, 3)
 	expect.Fails(readAll(s, 1))(t, source.ErrChanged)
 	if got, err := readAll(s, 0); string(got) != "one" {
 		t.Errorf("%q, %v", got, err)
@@ -177,9 +175,7 @@ func TestIndexInTheWay(t *testing.T) {
 	add(t, elsewhere, "")
 	wantIndex(t, root, indexed(root), "it was empty", "1")
 	wantIndex(t, root, indexed(root), "read from", "1")
-	if target, err := os.Readlink(path); err != nil || target != elsewhere {
-		t.Errorf("%q, %v", target, err)
-	}
+	expect.Gives(os.Readlink(path))(t, elsewhere)
 	if left, err := filepath.Glob(root + ".index.*"); err != nil || len(left) > 0 {
 		t.Error(left, err)
 	}

@@ -29,9 +29,7 @@ func TestProgramsHaveTheSamples(t *testing.T) {
 		len(info.Schema.Fields) != 2 || info.Schema.Fields[1].Offset != 64 {
 		t.Errorf("it is %+v", info)
 	}
-	if n, err := s.Size(9); n != 72 || err != nil {
-		t.Error(n, err)
-	}
+	expect.Gives(s.Size(9))(t, 72)
 	for i, want := range map[int]error{0: source.ErrLoad, 9: source.ErrLoad, 10: source.ErrIndex, -1: source.ErrIndex} {
 		if _, err := s.Read(context.Background(), i, make([]byte, 72)); !errors.Is(err, want) {
 			t.Errorf("sample %d: %v", i, err)

@@ -259,9 +259,7 @@ func TestPageThatHangs(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	}}
-	if n, err := listed(t, l, map[string]any{"stall": "300ms"}); n != 50 || err != nil {
-		t.Errorf("%d objects, %v", n, err)
-	}
+	expect.Gives(listed(t, l, map[string]any{"stall": "300ms"}))(t, 50)
 }
 
 // Ensure that a page of a list may take longer than stall, if its bytes come.

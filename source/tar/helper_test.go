@@ -79,9 +79,7 @@ func sample(t testing.TB, s source.Source, i int) map[string]string {
 	t.Helper()
 	n := fatal.Value(s.Size(i))(t)
 	data := make([]byte, n)
-	if got, err := s.Read(context.Background(), i, data); err != nil || got != n {
-		t.Fatalf("sample %d: %d of %d bytes, %v", i, got, n, err)
-	}
+	fatal.Gives(s.Read(context.Background(), i, data))(t, n, i)
 	schema := s.Info().Schema
 	parts := fatal.Value(schema.Split(data))(t)
 	fields := map[string]string{}

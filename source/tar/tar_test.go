@@ -288,9 +288,7 @@ func TestRefusedMembers(t *testing.T) {
 	}
 	path := large(4 << 30)
 	refused(t, source.Settings{"path": path}, source.ErrInvalid, path, `"0.bin" has 4294967296 bytes`, "at most 4294967295")
-	if n, err := mustOpen(t, source.Settings{"path": large(4<<30 - 1)}).Size(0); n != 4<<30-1 || err != nil {
-		t.Errorf("%d bytes, %v", n, err)
-	}
+	expect.Gives(mustOpen(t, source.Settings{"path": large(4<<30 - 1)}).Size(0))(t, 4<<30-1)
 	// Two fields of 3 GiB each are allowed, but not together.
 	both := large(3 << 30)
 	f := fatal.Value(os.OpenFile(both, os.O_WRONLY, 0))(t)
@@ -298,9 +296,7 @@ func TestRefusedMembers(t *testing.T) {
 	fatal.Value(f.WriteAt(header(&stdtar.Header{Name: "0.raw", Size: 3 << 30, Format: stdtar.FormatGNU}), 512+3<<30))(t)
 	fatal.If(t, f.Truncate(1024+6<<30+1024))
 	refused(t, source.Settings{"path": both}, source.ErrInvalid, `sample "0"`, "choose fewer fields")
-	if n, err := mustOpen(t, source.Settings{"path": both, "fields": []string{"raw"}}).Size(0); n != 3<<30 || err != nil {
-		t.Errorf("%d bytes, %v", n, err)
-	}
+	expect.Gives(mustOpen(t, source.Settings{"path": both, "fields": []string{"raw"}}).Size(0))(t, 3<<30)
 }
 
 func TestCompressed(t *testing.T) {

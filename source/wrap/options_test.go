@@ -51,9 +51,7 @@ func TestApply(t *testing.T) {
 	inner, _ := records(t, 10, 24)
 	for _, settings := range []map[string]any{nil, {}, {"limits": nil}, {"limits": map[string]any{}},
 		{"retry": nil, "read_ahead": nil}} {
-		if s, err := wrap.Apply(inner, settings, nil); s != inner || err != nil {
-			t.Errorf("%v: %v, %v", settings, s, err)
-		}
+		expect.Gives(wrap.Apply(inner, settings, nil))(t, inner, settings)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := faults.Wrap(inner, faults.Rule{Err: unix.EIO})

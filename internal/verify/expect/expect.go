@@ -54,6 +54,17 @@ func Works[T any](_ T, err error) func(t testing.TB) {
 	}
 }
 
+// Gives takes the results of a call that must give a value, and no error: expect.Gives(c.Recover())(t, 2). about says
+// what was asked for, where that is not the same each time.
+func Gives[T comparable](got T, err error) func(t testing.TB, want T, about ...any) {
+	return func(t testing.TB, want T, about ...any) {
+		t.Helper()
+		if got != want || err != nil {
+			t.Error(append(about, fmt.Sprintf("%v, %v, want %v", got, err, want))...)
+		}
+	}
+}
+
 // Fails takes the results of a call that must fail: expect.Fails(os.Open(path))(t, fs.ErrNotExist).
 func Fails[T any](_ T, err error) func(t testing.TB, kind error, parts ...string) {
 	return func(t testing.TB, kind error, parts ...string) {

@@ -2,6 +2,7 @@
 package fatal
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -24,6 +25,16 @@ func Value[T any](v T, err error) func(t testing.TB) T {
 		t.Helper()
 		If(t, err)
 		return v
+	}
+}
+
+// Gives is expect.Gives that ends the test.
+func Gives[T comparable](got T, err error) func(t testing.TB, want T, about ...any) {
+	return func(t testing.TB, want T, about ...any) {
+		t.Helper()
+		if got != want || err != nil {
+			t.Fatal(append(about, fmt.Sprintf("%v, %v, want %v", got, err, want))...)
+		}
 	}
 }
 
