@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -57,9 +56,7 @@ func TestPieces(t *testing.T) {
 			}
 			expect.Fails(k.WriteAt(want, 0))(t, shm.ErrInvalid)
 			expect.Error(t, k.Publish(), shm.ErrInvalid)
-			if err := k.Abort(); err != nil {
-				t.Errorf("abort after publishing: %v", err)
-			}
+			expect.NoError(t, k.Abort())
 		}
 		wantSample(t, other, 3, want)
 		if s := stats(t, c); s.Stored != 5 || s.Aborted != 0 || s.ArenaLostBytes != 0 {
@@ -266,9 +263,7 @@ func TestGenerationsWrapAround(t *testing.T) {
 			seen = append(seen, layout.Generation(shm.Word(seg.Word(3).Load())))
 			checkSound(t, seg)
 		}
-		if want := []uint64{last - 2, last - 1, last, 0, 1, 2}; !slices.Equal(seen, want) {
-			t.Errorf("generations %d, want %d", seen, want)
-		}
+		expect.Slice(t, seen, []uint64{last - 2, last - 1, last, 0, 1, 2}, "generations")
 		if s := stats(t, c); s.ArenaLostBytes != 0 || s.Ready != 1 {
 			t.Errorf("a generation ran over into the place: %+v", s)
 		}

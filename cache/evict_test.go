@@ -3,7 +3,6 @@ package cache_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -50,9 +49,7 @@ func TestEvict(t *testing.T) {
 					t.Errorf("sample %d has other bytes", i)
 				}
 			}
-			if !slices.Equal(ready, []int{3, 4, 5, 6}) {
-				t.Errorf("ready: %v", ready)
-			}
+			expect.Slice(t, ready, []int{3, 4, 5, 6}, "ready")
 			// An aborted set has evicted its victim. The next one takes the free slot.
 			k, r, err := c.Claim(0, evictBytes, 0)
 			if err != nil || r != cache.Stored || k.Abort() != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/shm"
@@ -42,11 +43,7 @@ func attach(t testing.TB, seg *shm.Segment) *cache.Cache {
 	t.Helper()
 	c, err := cache.Attach(seg, cache.Options{Label: strings.ReplaceAll(t.Name(), string(filepath.Separator), " ")})
 	fatal.If(t, err)
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error("close:", err)
-		}
-	})
+	t.Cleanup(func() { expect.NoError(t, c.Close()) })
 	return c
 }
 

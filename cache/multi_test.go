@@ -94,9 +94,7 @@ func TestChildInheritsDescriptors(t *testing.T) {
 	}
 	expect.Gives(c.Recover())(t, 0)
 	p.kill()
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Fatal("the grandchild is gone:", err)
-	}
+	fatal.If(t, syscall.Kill(pid, 0))
 	expect.Gives(c.Recover())(t, 1)
 	checkSound(t, seg)
 }
@@ -160,9 +158,7 @@ func clearUnderWriters(t *testing.T, seg *shm.Segment, c *cache.Cache) (cleared,
 		}
 	}
 	for _, w := range workers {
-		if err := w.Wait(); err != nil {
-			t.Error("a worker ended with", err)
-		}
+		expect.NoError(t, w.Wait())
 	}
 	return cleared, reads
 }
@@ -209,9 +205,7 @@ func TestBusyWhileClearing(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	var wait sync.WaitGroup
-	wait.Go(func() {
-		expect.Gives(b.Clear(t.Context()))(t, cache.Stored)
-	})
+	wait.Go(func() { expect.Gives(b.Clear(t.Context()))(t, cache.Stored) })
 	for !shm.Phase(seg.Phase().Load()).Clearing() {
 		time.Sleep(time.Millisecond)
 	}
@@ -233,9 +227,7 @@ func TestUnlinkLast(t *testing.T) {
 	c := fatal.Value(cache.Attach(seg, cache.Options{}))(t)
 	p := start(t, seg.Path(), "")
 	fatal.If(t, c.Close())
-	if _, err := os.Stat(seg.Path()); err != nil {
-		t.Error("gone while a process uses it:", err)
-	}
+	expect.Works(os.Stat(seg.Path()))(t)
 	seg2 := fatal.Value(shm.Open(seg.Path(), shm.OpenOptions{}))(t)
 	defer seg2.Close()
 	c2 := fatal.Value(cache.Attach(seg2, cache.Options{}))(t)

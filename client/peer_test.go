@@ -342,9 +342,7 @@ func TestGoneBeforeTheCopy(t *testing.T) {
 				t.Errorf("sample %d came wrong", k)
 			}
 		}
-		if got := p.flags(); !slices.Equal(got, asked.flags) {
-			t.Errorf("%d samples: requests with the flags %v, want %v", asked.n, got, asked.flags)
-		}
+		expect.Slice(t, p.flags(), asked.flags, "%v", asked.n)
 	}
 }
 
@@ -364,14 +362,10 @@ func TestMoreThanACacheKeeps(t *testing.T) {
 				t.Errorf("sample %d came wrong", indices[k])
 			}
 		}
-		if got := p.flags(); !slices.Equal(got, want) {
-			t.Errorf("%d samples: requests with the flags %v, want %v", n, got, want)
-		}
+		expect.Slice(t, p.flags(), want, "%v", n)
 	}
 	expect.NoError(t, c.Fill(t.Context(), indices))
-	if got := p.flags(); !slices.Equal(got, []uint32{control.SlotsOnly}) {
-		t.Errorf("Fill: %v", got)
-	}
+	expect.Slice(t, p.flags(), []uint32{control.SlotsOnly}, "Fill")
 }
 
 // Ensure that a server of a version that this client does not know is an error.

@@ -201,9 +201,7 @@ func TestDocument(t *testing.T) {
 	}
 	for _, number := range []string{"65,536", "at most 1 MiB", "at most 4 MiB", "64 requests", "262,144 indices",
 		"64 MiB of SAMPLE"} {
-		if !strings.Contains(string(text), number) {
-			t.Errorf("the document does not say %q", number)
-		}
+		expect.Says(t, string(text), number)
 	}
 }
 

@@ -217,9 +217,7 @@ func TestErrorNamesTheSample(t *testing.T) {
 			t.Errorf("%v, %+v", got, s)
 		}
 		clear(d.fails)
-		if rest := readEpoch(t, d, l); !slices.Equal(rest, indices[10:]) {
-			t.Errorf("%v, want %v", rest, indices[10:])
-		}
+		expect.Slice(t, readEpoch(t, d, l), indices[10:], "")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
@@ -69,9 +70,7 @@ func TestNodes(t *testing.T) {
 				for k := range got {
 					slices.Sort(got[k])
 					slices.Sort(want[k])
-					if !slices.Equal(got[k], want[k]) {
-						t.Errorf("%v, batch %d: %v, want %v", nodes, k, got[k], want[k])
-					}
+					expect.Slice(t, got[k], want[k], "%v, %v", nodes, k)
 				}
 			}
 		}

@@ -3,7 +3,6 @@ package loader_test
 import (
 	"hash/crc32"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"unsafe"
@@ -92,9 +91,7 @@ func TestReleased(t *testing.T) {
 	if slices.Sort(places); len(slices.Compact(places)) > 3 { // the one ahead, the caller's, the previous one
 		t.Errorf("%d buffers for %d batches", len(slices.Compact(places)), len(places))
 	}
-	if text := panics(func() { loader.Batch{}.Len() }); !strings.Contains(text, "check the error") {
-		t.Errorf("%q", text)
-	}
+	expect.Says(t, panics(func() { loader.Batch{}.Len() }), "check the error")
 	loader.Batch{}.Release()
 	batch := loader.Batch{}
 	for b, err := range l.Batches(t.Context()) {
@@ -103,9 +100,7 @@ func TestReleased(t *testing.T) {
 		}
 		break
 	}
-	if text := panics(func() { batch.Sample(4) }); !strings.Contains(text, "sample 4 of a batch of 4") {
-		t.Errorf("%q", text)
-	}
+	expect.Says(t, panics(func() { batch.Sample(4) }), "sample 4 of a batch of 4")
 }
 
 // Other goroutines may use and release batches, also twice at the same time, during the loop and

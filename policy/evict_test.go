@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -37,9 +36,7 @@ func forAll(t *testing.T, test func(t *testing.T, kind policy.Kind)) {
 
 func TestNames(t *testing.T) {
 	want := []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu", "planned"}
-	if !slices.Equal(policy.Names(), want) {
-		t.Error(policy.Names())
-	}
+	expect.Slice(t, policy.Names(), want, "")
 	for _, name := range want {
 		k, err := policy.Parse(name)
 		if err != nil || k.String() != name || k.New(3, 0).Rule() != nil != k.Evicts() {
@@ -68,9 +65,7 @@ func TestFillsFirst(t *testing.T) {
 		if verdict, _ := kind.New(0, 0).Admit(0); verdict != policy.Never {
 			t.Error(verdict)
 		}
-		if got := run(kind.New(3, 0), 3, []uint64{7, 8, 9}); !slices.Equal(got, []int{0, 1, 2}) {
-			t.Error(got)
-		}
+		expect.Slice(t, run(kind.New(3, 0), 3, []uint64{7, 8, 9}), []int{0, 1, 2}, "")
 	})
 }
 

@@ -1,9 +1,9 @@
 package policy_test
 
 import (
-	"slices"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -53,8 +53,6 @@ func TestPoliciesOnAFixedTrace(t *testing.T) {
 		{"zero value", policy.Policy{}, 4, []int{-1, -1, -1, -1, -1, -1, -1}},
 		{"no slots", policy.KindFirstCome.New(0, 0), 0, []int{-1, -1, -1, -1, -1, -1, -1}},
 	} {
-		if got := run(test.p, test.slots, trace); !slices.Equal(got, test.want) {
-			t.Errorf("%s: slots %v, want %v", test.name, got, test.want)
-		}
+		expect.Slice(t, run(test.p, test.slots, trace), test.want, "%v", test.name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/tmpfs"
 	"github.com/stocached/stocached/server"
@@ -110,9 +111,7 @@ func TestCachesMustFitIntoMemory(t *testing.T) {
 	shelf.put(1, int(room.Memory.Left*6/10/sample), sample)
 	shelf.put(2, int(room.Memory.Left*6/10/sample), sample)
 	for _, alone := range []map[string]int{{"a": 1}, {"b": 2}} {
-		if _, err := server.Check(context.Background(), in(dir, onShelf(t, shelf, alone))); err != nil {
-			t.Errorf("alone: %v", err)
-		}
+		expect.Works(server.Check(context.Background(), in(dir, onShelf(t, shelf, alone))))(t)
 	}
 	o := in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2}))
 	wantNoRoom(t, dir, o, "the caches of this server may still take", "available of", "floor of", "more memory")

@@ -154,9 +154,7 @@ func wantRefused(t *testing.T, s *server.Server, o server.Options, want error, t
 		return
 	}
 	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("%v, want %q", err, text)
-		}
+		expect.Says(t, err.Error(), text)
 	}
 }
 
@@ -396,9 +394,7 @@ func TestReplace(t *testing.T) {
 	}
 	expect.Works(os.Stat(filepath.Join(elsewhere, "pets")))(t)
 	stop()
-	if text := "its size is all, the configuration says 4250000 bytes"; !strings.Contains(log.String(), text) {
-		t.Errorf("the log does not say %q:\n%s", text, log.String())
-	}
+	expect.Says(t, log.String(), "its size is all, the configuration says 4250000 bytes")
 	if shelf.opened < 4 {
 		t.Errorf("opened %d times", shelf.opened)
 	}

@@ -514,7 +514,5 @@ func TestAnotherPolicy(t *testing.T) {
 	o = with(shm.PolicyFIFO)
 	s, _ = start(t, o)
 	want("a restart", shm.PolicyFIFO, [16]byte{})
-	if text := "its policy is lfu, the configuration says fifo"; !strings.Contains(log.String(), text) {
-		t.Errorf("the log does not say %q:\n%s", text, log.String())
-	}
+	expect.Says(t, log.String(), "its policy is lfu, the configuration says fifo")
 }

@@ -119,9 +119,7 @@ func TestPlan(t *testing.T) {
 		if misses != 0 || most > ahead {
 			t.Errorf("%s: %d misses, at most %d ahead", body, misses, most)
 		}
-		if got := read(); !slices.Equal(got, indices) {
-			t.Errorf("%s: it was read in another order", body)
-		}
+		expect.Slice(t, read(), indices, "%v", body)
 		fatal.Until(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
 	}
 }
@@ -234,9 +232,7 @@ func TestPlanOfRanks(t *testing.T) {
 		t.Errorf("%+v, want %d samples", p, len(want))
 	}
 	fatal.Until(t, "all is read", func() bool { return len(plansOf(t, s)) == 0 })
-	if got := read(); !slices.Equal(got, want) {
-		t.Errorf("read %v, want %v", got, want)
-	}
+	expect.Slice(t, read(), want, "read")
 }
 
 // A job sends the plan of its next epoch under the same name: the old plan ends.

@@ -186,9 +186,7 @@ func TestOpenFDRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	ro.Close()
-	if err := unix.Close(fd); err != nil {
-		t.Errorf("OpenFD took the descriptor along: %v", err)
-	}
+	expect.NoError(t, unix.Close(fd))
 }
 
 // Ensure that exactly one of many processes that create one name at once succeeds, and that the

@@ -67,9 +67,7 @@ func TestLocks(t *testing.T) {
 		mustProbe(t, s, true, 0)
 		mustTry(t, b, 1, true)
 		expect.Fails(a.TryLock(0))(t, ErrClosed)
-		if err := a.Close(); err != nil {
-			t.Errorf("second close: %v", err)
-		}
+		expect.NoError(t, a.Close())
 		expect.Gives(b.LastUser())(t, true)
 		fatal.If(t, b.Close())
 		mustProbe(t, s, false)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -73,9 +74,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 		for tries := 2; !slices.Equal(got, c.want) && tries > 0; tries-- { // a busy machine may answer too late
 			got = complete(c.words...)
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%q: %q, want %q", c.words, got, c.want)
-		}
+		expect.Slice(t, got, c.want, "%v", c.words)
 	}
 	if got := complete("warm", "--"); !slices.Contains(got, "--parallel") || !slices.Contains(got, "--sockets") {
 		t.Errorf("flags: %q", got)

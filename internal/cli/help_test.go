@@ -2,7 +2,6 @@ package cli
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -23,9 +22,7 @@ func TestHelpFits(t *testing.T) {
 		for _, width := range []int{60, 80, 100} {
 			text := c.Long + "\n\n" + c.UsageString()
 			got := fitted(text, width)
-			if !slices.Equal(strings.Fields(got), strings.Fields(text)) {
-				t.Errorf("%s: other words:\n%s", c.CommandPath(), got)
-			}
+			expect.Slice(t, strings.Fields(got), strings.Fields(text), "%v, %v", c.CommandPath(), got)
 			for line := range strings.Lines(got) {
 				line = strings.TrimSuffix(line, "\n")
 				command := strings.HasPrefix(strings.TrimSpace(line), "stocached ") ||
@@ -91,8 +88,6 @@ func TestTextOnATerminal(t *testing.T) {
 		if widest := widestLine(got); widest > 80 {
 			t.Errorf("%s: a line of %d\n%s", command, widest, got)
 		}
-		if !slices.Equal(strings.Fields(got), strings.Fields(all)) {
-			t.Errorf("%s: other words:\n%s", command, got)
-		}
+		expect.Slice(t, strings.Fields(got), strings.Fields(all), "%v, %v", command, got)
 	}
 }

@@ -114,8 +114,6 @@ func TestCompletion(t *testing.T) {
 		{[]string{"create", "--policy", ""}, []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru",
 			"lfu", noFiles}}, // planned needs a server
 	} {
-		if got := complete(c.args...); !slices.Equal(got, c.want) {
-			t.Errorf("%v: %q, want %q", c.args, got, c.want)
-		}
+		expect.Slice(t, complete(c.args...), c.want, "%v", c.args)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/redistest"
 	"github.com/stocached/stocached/loader"
@@ -270,9 +271,7 @@ func TestClusterJobKilled(t *testing.T) {
 		c := r.server.dial()
 		o := jobOptions(r.number, uint64(c.Info().Slots))
 		for epoch, got := range r.read {
-			if want := wantRank(t, o, epoch); !slices.Equal(got, want) {
-				t.Errorf("rank %d, epoch %d: %d samples, wanted are %d, which differ", r.number, epoch, len(got), len(want))
-			}
+			expect.Slice(t, got, wantRank(t, o, epoch), "%v, %v", r.number, epoch)
 			epochs++
 		}
 		// The storage was away for 10 seconds, and the last pause before another try of a read is 5.

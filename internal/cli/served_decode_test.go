@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source/sourcetest"
 )
@@ -78,9 +79,7 @@ func TestServerDecodes(t *testing.T) {
 		<-filled
 		c.Close()
 	}
-	if !strings.Contains(s.said(), "decoder=\""+helper+" (libjpeg") {
-		t.Error("the log does not say that the helper decodes")
-	}
+	expect.Says(t, s.said(), "decoder=\""+helper+" (libjpeg")
 }
 
 // Ensure that a server without a decoder is refused with the ways to get one, before it starts, and that it needs none

@@ -197,9 +197,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 		for number := range epochs {
 			e := fatal.Value(order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}.Epoch(uint64(number)))(t)
 			e.Fill(indices, 0, 1)
-			if !slices.Equal(samples[number*n:][:n], indices) {
-				t.Errorf("job %d did not read the samples of its epoch %d in their order", k, number)
-			}
+			expect.Slice(t, samples[number*n:][:n], indices, "%v, %v", k, number)
 		}
 	}
 	fatal.Until(t, "the server forgets all jobs and clients", func() bool {

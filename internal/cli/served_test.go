@@ -64,9 +64,7 @@ func TestFetchWithoutServer(t *testing.T) {
 	wantFetch(t, c, rand.Perm(50))
 	s.kill()
 	wantFetch(t, c, rand.Perm(50))
-	if err := c.Fill(context.Background(), []int{5, 3}); err != nil {
-		t.Error("what is there needs no server:", err)
-	}
+	expect.NoError(t, c.Fill(context.Background(), []int{5, 3}))
 	err := c.Fetch(context.Background(), []int{1, 70}, make([]byte, 2*servedBytes), servedBytes)
 	expect.Error(t, err, stocclient.ErrNoServer, "stocached serve -c")
 	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets,

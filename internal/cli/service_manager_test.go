@@ -80,9 +80,7 @@ func TestNotifies(t *testing.T) {
 		n.want(t, "WATCHDOG=1")
 	}
 	s.process.Process.Signal(syscall.SIGHUP)
-	if got := n.want(t, "RELOADING=1"); !strings.Contains(got, "\nMONOTONIC_USEC=") {
-		t.Errorf("%q", got)
-	}
+	expect.Says(t, n.want(t, "RELOADING=1"), "\nMONOTONIC_USEC=")
 	n.want(t, "READY=1")
 
 	// The process lives, but its socket belongs to another process, which does not answer.

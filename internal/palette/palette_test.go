@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 )
 
@@ -112,9 +113,7 @@ func TestCSS(t *testing.T) {
 	css := CSS()
 	for _, want := range []string{"--paper: #ffffff", "--paper: #14181e", "--hit-rate: #0072b2", "--ink: #1c2430",
 		":root.dark {"} {
-		if !strings.Contains(css, want) {
-			t.Errorf("no %q in\n%s", want, css)
-		}
+		expect.Says(t, css, want)
 	}
 }
 

@@ -154,9 +154,7 @@ func TestPageInBrowser(t *testing.T) {
 	text, _ := pageOf(t, tr, from, to)
 	dom := opened(t, path, text)
 	for _, want := range []string{"585 spans in 1.0", "Where the time went, all epochs"} {
-		if !strings.Contains(dom, want) {
-			t.Errorf("the page does not say %q:\n%s", want, dom[max(0, len(dom)-2000):])
-		}
+		expect.Says(t, dom, want)
 	}
 
 	// An epoch is chosen, and a sample searched: only its span is highlighted.
@@ -180,9 +178,7 @@ func TestPageInBrowser(t *testing.T) {
 	e := tr.Epochs()[0]
 	want := "TRIED; 0; 1 span; true; true; true; 1 of 1: load in epoch 0, batch 13, worker 2; 0; Where the time " +
 		"went, epoch 0; The training loop waited " + percent(e.Waiting()) + " of its time"
-	if !strings.Contains(dom, want) {
-		t.Errorf("not %q:\n%s", want, dom[max(0, len(dom)-2000):])
-	}
+	expect.Says(t, dom, want)
 }
 
 // opened returns a page after its script has run in a browser, which must report no error.

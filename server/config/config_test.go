@@ -144,9 +144,7 @@ func TestCacheSettings(t *testing.T) {
 		"caches[2].source.remote.ca " + dir + "/ca.pem file", "caches[2].size all default", "caches[2].policy first-come default",
 		"caches[2].parallel 4 default", "caches[2].read_timeout 1m0s default", "caches[2].remove_unused never default",
 		"caches[2].unnamed false default", "caches[2].dir " + dir + "/memory file"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	expect.Slice(t, got, want, "")
 }
 
 // Ensure that the example is valid, and has every key, but those of single kinds of source. Of options, it says

@@ -91,9 +91,7 @@ func TestBadFiles(t *testing.T) {
 		}
 		said = append(said, err.Error())
 		for _, want := range wants(t, path) {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("want %q in: %v", want, err)
-			}
+			expect.Says(t, err.Error(), want)
 		}
 	}
 	expect.Fails(config.Load(filepath.Join(t.TempDir(), "none.yaml")))(t, os.ErrNotExist)

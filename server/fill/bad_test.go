@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fewlines"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -36,9 +37,7 @@ func badLines(t *testing.T) {
 			t.Fatalf("%d lines, want %d: %q", len(got), len(want), got)
 		}
 		for k, part := range want {
-			if !strings.Contains(got[k], part) {
-				t.Errorf("%q has no %q", got[k], part)
-			}
+			expect.Says(t, got[k], part)
 		}
 	}
 	var first []string

@@ -184,9 +184,7 @@ func TestSpace(t *testing.T) {
 		}
 		for _, part := range []string{"MemAvailable", fmt.Sprintf("has %d bytes (", 1<<30+above), "available of 17179869184 bytes (16.0 GiB)",
 			"floor of 1073741824", fmt.Sprintf("leaves %d bytes", above)} {
-			if !strings.Contains(space.Text, part) {
-				t.Errorf("%q does not say %q", space.Text, part)
-			}
+			expect.Says(t, space.Text, part)
 		}
 	}
 }
@@ -203,9 +201,7 @@ func TestTmpfs(t *testing.T) {
 	for _, part := range []string{"/dev/shm has 21474836480 bytes (20.0 GiB) free of 25769803776",
 		"1073741824 bytes (1.0 GiB) of headroom", "17179869184 bytes (16.0 GiB) that other caches (1)",
 		"leaves 3221225472 bytes (3.0 GiB)"} {
-		if !strings.Contains(space.Text, part) {
-			t.Errorf("%q does not say %q", space.Text, part)
-		}
+		expect.Says(t, space.Text, part)
 	}
 	if space := Tmpfs(&fs, "/dev/shm", Sum{30 * g, 2}); space.Left != 0 { // more than the size
 		t.Errorf("%+v", space)

@@ -106,9 +106,7 @@ func TestKindsOfManyReaders(t *testing.T) {
 	all.Wait()
 	want := []decode.Kind{{Name: "GIF", Files: 2 * each * readers, First: 0, Where: "file 0"},
 		{Name: "BMP", Files: each * readers, First: 1, Where: "file 1"}}
-	if got := kinds.List(); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	expect.Slice(t, kinds.List(), want, "")
 }
 
 // waiting is a source whose reads take time, and that remembers them.

@@ -120,9 +120,7 @@ func TestLargePictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.large.Release(p.o.forLarge())
-	if err := read(1); err != nil {
-		t.Errorf("a small picture: %v", err)
-	}
+	expect.NoError(t, read(1))
 	reason := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ended := make(chan error)

@@ -8,11 +8,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -72,9 +72,7 @@ func names(t testing.TB, s source.Source, root string) (all []string) {
 
 func wantNames(t testing.TB, s source.Source, root string, want ...string) {
 	t.Helper()
-	if got := names(t, s, root); !slices.Equal(got, want) {
-		t.Errorf("%q; want %q", got, want)
-	}
+	expect.Slice(t, names(t, s, root), want, "")
 }
 
 func readAll(s source.Source, i int) ([]byte, error) {

@@ -137,9 +137,7 @@ func TestListingInAnyOrder(t *testing.T) {
 				for i := range s.Info().Samples {
 					got = append(got, strings.TrimPrefix(s.Where(i), "s3://many/"))
 				}
-				if !slices.Equal(got, sorted) {
-					t.Errorf("%d samples of %d: %.20q", len(got), len(sorted), got)
-				}
+				expect.Slice(t, got, sorted, "")
 				wantLabel := func(i int) int64 {
 					class := strings.Split(sorted[i], "/")[1]
 					return int64(slices.Index([]string{"B", "a", "a-b", "a.x", "b", "ä"}, class))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
@@ -55,9 +56,7 @@ func TestDocumentedKeys(t *testing.T) {
 	accepted["decode"] = known(t, err)
 	for where, keys := range accepted {
 		slices.Sort(documented[where])
-		if !slices.Equal(documented[where], keys) {
-			t.Errorf("%s: docs/spec/sources.md has %q, accepted are %q", where, documented[where], keys)
-		}
+		expect.Slice(t, documented[where], keys, "%v", where)
 		delete(documented, where)
 	}
 	if len(documented) > 0 {

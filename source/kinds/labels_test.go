@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -88,9 +89,7 @@ func (c *labelCase) check(t *testing.T, s source.Source, hidden bool) {
 		}
 	}
 	for _, part := range odd {
-		if !strings.Contains(said, part) {
-			t.Errorf("odd classes: %q, want %q", said, part)
-		}
+		expect.Says(t, said, part)
 	}
 	if n := strings.Count(said, "(class"); n > len(odd) || len(odd) == 0 && said != "" {
 		t.Errorf("odd classes: %q, want %q", said, odd)

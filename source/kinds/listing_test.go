@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
@@ -80,9 +81,7 @@ func TestListsInAnyOrder(t *testing.T) {
 				}
 				got = append(got, string(sample[:n]))
 			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("%s: %q, want %q", name, got, c.want)
-			}
+			expect.Slice(t, got, c.want, "%v", name)
 			if settings["labels"] != nil && sourcetest.Note(src, "classes") != `["a","a-b","a.x","b"]` {
 				t.Errorf("%s: the notes are %+v", name, src.Info().Notes)
 			}

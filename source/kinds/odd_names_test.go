@@ -145,8 +145,6 @@ func TestOddNames(t *testing.T) {
 		for i := range s.Info().Samples {
 			got = append(got, strings.TrimPrefix(s.Where(i), "s3://many/data/"))
 		}
-		if want := slices.Sorted(slices.Values(all)); !slices.Equal(got, want) {
-			t.Errorf("%q\nwant %q", got, want)
-		}
+		expect.Slice(t, got, slices.Sorted(slices.Values(all)), "")
 	})
 }

@@ -253,9 +253,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 						}
 					}
 				}
-				if _, err := os.Stat(index); err != nil {
-					t.Errorf("no index was kept: %v", err)
-				}
+				expect.Works(os.Stat(index))(t)
 			}
 		})
 	}

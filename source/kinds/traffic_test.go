@@ -231,9 +231,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 			}
 			src, sent = open(address, source.Settings{"index": "beside"}) // it has the index on its disk
 			check("the writer", src, sent, index, "indexes written")
-			if names := s.Names(t, "train"); !slices.Equal(names, []string{"train.tar", "train.tar.stocached-index"}) {
-				t.Errorf("the objects are %v", names)
-			}
+			expect.Slice(t, s.Names(t, "train"), []string{"train.tar", "train.tar.stocached-index"}, "the objects are")
 			anotherMachine()
 			src, sent = open("s3://"+bucket+"/train*", nil)
 			check("another machine", src, sent, index, "indexes taken")

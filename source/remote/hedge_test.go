@@ -66,9 +66,7 @@ func TestSecondRequest(t *testing.T) {
 					}
 					next.ServeHTTP(w, r)
 				})
-				if err := read(7); err != nil {
-					t.Errorf("a read whose first request hangs: %v", err)
-				}
+				expect.NoError(t, read(7))
 				if hung.Load() != 1 || traffic.Hedged.Load() != before+1 || traffic.HedgesWon.Load() < 1 {
 					t.Errorf("%d requests hung, %d second requests, %d of them faster", hung.Load(),
 						traffic.Hedged.Load()-before, traffic.HedgesWon.Load())

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -98,9 +98,7 @@ func refused(t *testing.T, s source.Settings, kind error, wants ...string) {
 		return
 	}
 	for _, want := range wants {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want %q in it", err, want)
-		}
+		expect.Says(t, err.Error(), want)
 	}
 }
 

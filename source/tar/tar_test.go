@@ -145,9 +145,7 @@ func TestMissingFields(t *testing.T) {
 	if got := []map[string]string{sample(t, s, 0), sample(t, s, 1)}; s.Info().Samples != 2 || got[0]["jpg"] != "0" || got[1]["jpg"] != "2" || got[1]["cls"] != "2" {
 		t.Errorf("%d samples, %q", s.Info().Samples, got)
 	}
-	if !strings.Contains(s.Where(1), `"a/2"`) {
-		t.Errorf("sample 1 is %s", s.Where(1))
-	}
+	expect.Says(t, s.Where(1), `"a/2"`)
 	if got := sourcetest.Note(s, "samples skipped"); !strings.HasPrefix(got, "2,") {
 		t.Errorf("skipped: %q", got)
 	}

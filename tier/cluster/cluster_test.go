@@ -373,9 +373,7 @@ func TestNodeKilled(t *testing.T) {
 	fatal.Until(t, "the node is back", func() bool { return len(tier.Problems(a.set.Status()))+len(tier.Problems(b.set.Status())) == 0 })
 	time.Sleep(1500 * time.Millisecond) // the cluster takes it in again
 	a.hitsAgain(t, from)
-	if !strings.Contains(a.log.String(), "is back") {
-		t.Error(a.log.String())
-	}
+	expect.Says(t, a.log.String(), "is back")
 }
 
 // Ensure that a tier goes on when its single server becomes one of a cluster, and back.
@@ -456,9 +454,7 @@ func TestStoppedNode(t *testing.T) {
 	if took := time.Since(began); took > timeout/2 {
 		t.Errorf("reads took %v while the node is left out", took)
 	}
-	if p := strings.Join(tier.Problems(h.set.Status()), "\n"); !strings.Contains(p, "timeout: no answer in 400ms") {
-		t.Error(p)
-	}
+	expect.Says(t, strings.Join(tier.Problems(h.set.Status()), "\n"), "timeout: no answer in 400ms")
 	time.Sleep(3 * timeout) // it is tried in the background, and stays out
 	if s := h.tier.Status(); s.Openings != 1 {
 		t.Errorf("%+v", s)

@@ -72,9 +72,7 @@ func model(caches ...live.Cache) *Model {
 func wants(t *testing.T, m *Model, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if s := screen(m); !strings.Contains(s, text) {
-			t.Errorf("no %q in\n%s", text, s)
-		}
+		expect.Says(t, screen(m), text)
 	}
 }
 
@@ -352,9 +350,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%s was not tried", name)
 			}
 		}
-		if !strings.Contains(Help(), k.shown) {
-			t.Errorf("the help has no %s", k.shown)
-		}
+		expect.Says(t, Help(), k.shown)
 	}
 }
 

@@ -4,6 +4,7 @@ package expect
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,6 +14,24 @@ func Equal[T comparable](t testing.TB, got, want T, format string, about ...any)
 	t.Helper()
 	if got != want {
 		t.Errorf("%s%v, want %v", Subject(format, about...), got, want)
+	}
+}
+
+// Slice is Equal of slices.
+func Slice[S ~[]E, E comparable](t testing.TB, got, want S, format string, about ...any) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s%v, want %v", Subject(format, about...), got, want)
+	}
+}
+
+// Says complains of each part that a text lacks.
+func Says(t testing.TB, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in\n%s", part, text)
+		}
 	}
 }
 
@@ -39,11 +58,7 @@ func Error(t testing.TB, err, kind error, parts ...string) {
 		t.Errorf("the error is %v, want %v", err, kind)
 		return
 	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
-		}
-	}
+	Says(t, err.Error(), parts...)
 }
 
 // Works takes the results of a call that must work: expect.Works(os.Stat(path))(t).

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/verify/expect"
 	"github.com/stocached/stocached/internal/verify/fatal"
 	"github.com/stocached/stocached/internal/verify/model"
 	"github.com/stocached/stocached/policy"
@@ -190,9 +191,7 @@ func (st *stage) do(client int, op model.Op) (model.Result, uint8) {
 		if op.GiveUp {
 			var k *cache.Claim
 			if k, r, err = c.Claim(int(op.Sample), len(data), flags); k != nil {
-				if err := k.Abort(); err != nil {
-					st.t.Error("abort:", err)
-				}
+				expect.NoError(st.t, k.Abort())
 				return model.Aborted, 0
 			}
 		} else {
