@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -137,10 +138,7 @@ func checkFile(path string, stat func(*unix.Stat_t) error) error {
 	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG {
 		name := map[uint32]string{unix.S_IFLNK: "a symbolic link", unix.S_IFDIR: "a directory",
 			unix.S_IFIFO: "a FIFO", unix.S_IFSOCK: "a socket"}[kind]
-		if name == "" {
-			name = "a device"
-		}
-		return fail(ErrPermission, "%s is %s, not a cache; remove it or take another name", path, name)
+		return fail(ErrPermission, "%s is %s, not a cache; remove it or take another name", path, cmp.Or(name, "a device"))
 	}
 	if int(st.Uid) != os.Geteuid() {
 		return fail(ErrPermission, "%s belongs to user %d, not to %d; a cache is for one user", path, st.Uid, os.Geteuid())

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -219,18 +220,13 @@ func (o *Options) Plan() (Header, Geometry, error) {
 			h.Flags |= f.flag
 		}
 	}
-	records := o.ClientRecords
-	if records == 0 {
-		records = DefaultClientRecords
-	}
+	records := cmp.Or(o.ClientRecords, DefaultClientRecords)
 	sampleBytes, stride, err := layOut(h.Fields, o.Variable)
 	if err != nil {
 		return h, Geometry{}, fail(ErrInvalid, "fields: %v", err)
 	}
 	if o.Variable {
-		if h.SampleBytes == 0 {
-			h.SampleBytes = MaxSampleBytes
-		}
+		h.SampleBytes = cmp.Or(h.SampleBytes, MaxSampleBytes)
 		if o.Policy.Evicts() {
 			g, err := planChains(h.Flags, o.Policy, o.Samples, o.SlotBytes, records, o.Limit)
 			return h, g, err
@@ -371,9 +367,7 @@ func SlotBytesFor(typical uint64) uint64 {
 // once, and the SlotBytes to give with it; 0 if the policy does not evict. It returns ErrInvalid when the
 // format has no arena of that size.
 func ArenaLimit(policy Policy, clientRecords uint32, lengths []uint64) (limit, slotBytes uint64, err error) {
-	if clientRecords == 0 {
-		clientRecords = DefaultClientRecords
-	}
+	clientRecords = cmp.Or(clientRecords, DefaultClientRecords)
 	samples, units, total := uint64(len(lengths)), uint64(0), uint64(0)
 	for _, n := range lengths {
 		units += UnitsFor(n)

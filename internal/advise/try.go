@@ -43,9 +43,7 @@ func (c *Curve) Tries(memory uint64) (tries []Try) {
 	if c.Today.Policy == Cost.String() {
 		policy = Cost
 	}
-	if load == 0 {
-		load = c.Load * (1 - c.Saving(policy, c.Today.Part))
-	}
+	load = cmp.Or(load, c.Load*(1-c.Saving(policy, c.Today.Part)))
 	now, limit := c.Pace.Epoch(load)
 	workers := c.workers(load, now)
 	cached, left := c.cached(memory, now)

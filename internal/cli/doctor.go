@@ -13,16 +13,13 @@ import (
 
 var doctorColumns = table.Columns[server.Examined]{
 	table.Shown("cache", "cache", "of the configuration", func(e server.Examined) any { return orNone(e.Cache) }),
-	table.Shown("tier", "tier", "its number in the list of tiers, from 0", tierOf),
+	table.Shown("tier", "tier", "its number in the list of tiers, from 0",
+		func(e server.Examined) any { return table.If(e.Cache != "", table.Count(e.Tier)) }),
 	table.Shown("where", "where", "this machine, or the server that was asked", func(e server.Examined) any { return e.Where }),
 	table.Shown("what", "what", "a part of the machine, a setting of the server, or what it does", func(e server.Examined) any { return e.What }),
 	table.Shown("answer", "answer", "what it is", func(e server.Examined) any { return e.Answer }),
 	table.Shown("change", "change", "what to change; nothing: it is good",
 		func(e server.Examined) any { return orNone(e.Change) }),
-}
-
-func tierOf(e server.Examined) any {
-	return table.If(e.Cache != "", table.Count(e.Tier))
 }
 
 func newDoctor() *cobra.Command {

@@ -69,10 +69,15 @@ func duration(v *float64) table.Duration {
 func ratio(v *float64) table.Ratio { return table.Ratio(duration(v)) }
 
 func ofEpochs(value func(*cacheserver.Epochs) any) func(*stats) any {
+	return of(func(s *stats) *cacheserver.Epochs { return s.epochs }, value)
+}
+
+// of is a value of a part of the stats; nil: there is no such part.
+func of[T any](part func(*stats) *T, value func(*T) any) func(*stats) any {
 	return func(s *stats) any {
-		if s.epochs == nil {
-			return nil
+		if p := part(s); p != nil {
+			return value(p)
 		}
-		return value(s.epochs)
+		return nil
 	}
 }

@@ -240,10 +240,8 @@ var sampleColumns = table.Columns[*sample]{
 }
 
 func (s *sample) place() any {
-	if p := s.layout.Place(s.word); p != 0 {
-		return table.Count(p - 1)
-	}
-	return nil
+	p := s.layout.Place(s.word)
+	return table.If(p != 0, table.Count(p-1))
 }
 
 // chain lists the slots of a READY sample, as far as they are its own; nil in other caches.

@@ -48,7 +48,7 @@ var lsColumns = table.Columns[*found]{
 		"how many more there are",
 		func(f *found) any { return f.program() }),
 	table.InJSON("processes", "number of processes that have a cache without a name, as far as this user may inspect them",
-		func(f *found) any { return f.processes() }),
+		func(f *found) any { return table.If(len(f.PIDs) > 0, table.Count(len(f.PIDs))) }),
 	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: its last user removes it",
 		func(f *found) any { return f.known(unlinkOf(&f.Header)) }),
 	table.Listed("pids", "pids", "ids of these processes", func(f *found) any { return table.List[int](f.PIDs) }),
@@ -59,11 +59,6 @@ var lsColumns = table.Columns[*found]{
 	table.InJSON("uuid", "of the segment", func(f *found) any { return f.known(fmt.Sprintf("%x", f.UUID)) }),
 	table.InJSON("problem", "why it cannot be attached to; on stderr for people",
 		func(f *found) any { return f.problem }),
-}
-
-// processes counts the processes that have a cache without a name. nil: the cache has a name.
-func (f *found) processes() any {
-	return table.If(len(f.PIDs) > 0, table.Count(len(f.PIDs)))
 }
 
 // program names a process that has a cache without a name; nil: the cache has a name.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,11 +83,7 @@ func (m machine) examine() (all []server.Examined) {
 	}
 	add("descriptors", fmt.Sprintf("%v files open at a time in a process", table.Count(m.files)), m.files < leastFiles,
 		fmt.Sprintf("less than %v: raise it (ulimit -n, LimitNOFILE= in a unit file)", table.Count(leastFiles)))
-	helper := m.helper
-	if helper == "" {
-		helper = "none"
-	}
-	add("stocached-decode", helper, m.helper == "" && m.needsHelper, "a cache decodes pictures, and no server does that "+
+	add("stocached-decode", cmp.Or(m.helper, "none"), m.helper == "" && m.needsHelper, "a cache decodes pictures, and no server does that "+
 		"without it: install it beside this program, or set store: encoded")
 	return all
 }

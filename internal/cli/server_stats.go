@@ -52,9 +52,9 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *cacheserver.Status) any { return orNone(f.Why) })),
 	table.Listed("remote", "remote", "requests to the server of a remote source, bytes received, and second requests "+
 		"for slow reads (hedged), with those that were faster (hedges_won)",
-		fromServer(func(f *cacheserver.Status) any { return (*remoteCounts)(f.Remote).orNone() })),
+		fromServer(func(f *cacheserver.Status) any { return table.If(f.Remote != nil, (*remoteCounts)(f.Remote)) })),
 	table.Listed("tiers", "tiers", "samples that each tier had and had not, and what else it counts",
-		fromServer(func(f *cacheserver.Status) any { return tierCounts(f.Tiers).orNone() })),
+		fromServer(func(f *cacheserver.Status) any { return table.If(len(f.Tiers) > 0, tierCounts(f.Tiers)) })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the start of a sample's read until it was stored",
 		fromServer(func(f *cacheserver.Status) any { return duration(f.FillMean) })),
 	table.Listed("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
@@ -72,20 +72,10 @@ func troublesOf(f *cacheserver.Status) (columns table.Columns[*stats]) {
 }
 
 // orNone is a text; nil: there is none.
-func orNone(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
+func orNone(text string) any { return table.If(text != "", text) }
 
 func fromServer(value func(*cacheserver.Status) any) func(*stats) any {
-	return func(s *stats) any {
-		if s.server == nil {
-			return nil
-		}
-		return value(s.server)
-	}
+	return of(func(s *stats) *cacheserver.Status { return s.server }, value)
 }
 
 // answered is, for people, whether the server answered; nil: there is no server.
@@ -177,29 +167,13 @@ func (a *asker) ask(name, uuid string) (answer func() (*cacheserver.Status, erro
 // remoteCounts are the counters of a remote source.
 type remoteCounts cacheserver.Remote
 
-// orNone returns the counters; nil: the source is local.
-func (r *remoteCounts) orNone() any {
-	if r == nil {
-		return nil
-	}
-	return *r
-}
-
-func (r remoteCounts) String() string {
+func (r *remoteCounts) String() string {
 	return fmt.Sprintf("%v requests, %v, hedged %v (%v faster)", table.Count(r.Requests), table.Bytes(r.Bytes),
 		table.Count(r.Hedged), table.Count(r.HedgesWon))
 }
 
 // tierCounts are the counters of the tiers of a cache, from fast to slow.
 type tierCounts []tier.Status
-
-// orNone returns the counters; nil: there are no tiers.
-func (all tierCounts) orNone() any {
-	if len(all) == 0 {
-		return nil
-	}
-	return all
-}
 
 // String has the counts that every tier has, and those others that are not 0.
 func (all tierCounts) String() string {

@@ -18,7 +18,7 @@ import (
 
 var epochColumns = table.Columns[*timeline.Epoch]{
 	table.Shown("rank", "rank", "of the loader", func(e *timeline.Epoch) any { return e.Loader.Rank }),
-	table.Shown("epoch", "epoch", "its number", func(e *timeline.Epoch) any { return numberOf(int64(e.Number)) }),
+	table.Shown("epoch", "epoch", "its number", func(e *timeline.Epoch) any { return known(e.Number) }),
 	table.Shown("seconds", "time", "of the training loop, from its first wait to its last step",
 		func(e *timeline.Epoch) any { return table.Duration(e.Seconds()) }),
 	table.Shown("batches", "batches", "that it got", func(e *timeline.Epoch) any { return table.Count(e.Batches) }),
@@ -32,7 +32,7 @@ var epochColumns = table.Columns[*timeline.Epoch]{
 		func(e *timeline.Epoch) any { return table.Percent(e.Waiting()) }),
 	table.Shown("workers", "workers", "that loaded samples", func(e *timeline.Epoch) any { return e.Workers }),
 	table.Shown("workers_busy", "busy", "part of the time in which they loaded, on average",
-		workersBusy),
+		func(e *timeline.Epoch) any { return table.If(e.Workers != 0, table.Percent(e.Busy)) }),
 	table.InJSON("step_seconds", "time in which the training loop had a batch",
 		func(e *timeline.Epoch) any { return table.Duration(e.Step) }),
 	table.InJSON("wait_seconds", "time in which it waited for a batch",
@@ -41,10 +41,6 @@ var epochColumns = table.Columns[*timeline.Epoch]{
 		func(e *timeline.Epoch) any { return table.Duration(e.First) }),
 	table.InJSON("longest_load_seconds", "the longest load of a sample",
 		func(e *timeline.Epoch) any { return table.Duration(e.LongestLoad) }),
-}
-
-func workersBusy(e *timeline.Epoch) any {
-	return table.If(e.Workers != 0, table.Percent(e.Busy))
 }
 
 // stage is a part of the way of a batch, with its times.
@@ -91,23 +87,18 @@ var useColumns = table.Columns[timeline.Use]{
 }
 
 var slowColumns = table.Columns[timeline.Slow]{
-	table.Shown("index", "sample", "index of the sample", func(s timeline.Slow) any { return numberOf(s.Span.Index) }),
+	table.Shown("index", "sample", "index of the sample", func(s timeline.Slow) any { return known(s.Span.Index) }),
 	table.Shown("seconds", "took", "duration of its load",
 		func(s timeline.Slow) any { return table.Duration(float64(s.Span.Length()) / 1e9) }),
-	table.Shown("epoch", "epoch", "of the load", func(s timeline.Slow) any { return numberOf(int64(s.Span.Epoch)) }),
+	table.Shown("epoch", "epoch", "of the load", func(s timeline.Slow) any { return known(s.Span.Epoch) }),
 	table.Shown("batch", "batch", "of the sample",
-		func(s timeline.Slow) any { return numberOf(int64(s.Span.Batch)) }),
+		func(s timeline.Slow) any { return known(s.Span.Batch) }),
 	table.Shown("rank", "rank", "of the loader", func(s timeline.Slow) any { return s.Loader.Rank }),
 	table.Shown("worker", "worker", "that loaded it", func(s timeline.Slow) any { return s.Track.Name }),
 }
 
-// numberOf is a number; nil: unknown.
-func numberOf(n int64) any {
-	if n < 0 {
-		return nil
-	}
-	return n
-}
+// known is a number of a span; nil: it is unknown.
+func known[T int | int32 | int64](n T) any { return table.If(n >= 0, n) }
 
 const slowest = 5
 
@@ -337,7 +328,7 @@ func (r *report) print(stdout io.Writer) error {
 	}
 	which := ""
 	if len(r.epochs) > 1 {
-		which = " of epoch " + table.Text(numberOf(int64(about.Number)))
+		which = " of epoch " + table.Text(known(about.Number))
 		if len(r.trace.Loaders) > 1 {
 			which += fmt.Sprintf(", rank %d, which waits most", about.Loader.Rank)
 		}
@@ -369,6 +360,6 @@ func aboutObject(e *timeline.Epoch) any {
 	}
 	var o table.Object
 	o.Add("rank", e.Loader.Rank)
-	o.Add("epoch", numberOf(int64(e.Number)))
+	o.Add("epoch", known(e.Number))
 	return o
 }
