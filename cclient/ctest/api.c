@@ -45,8 +45,7 @@ TEST(a_sample_comes_back)
     EQUAL(s.ready, 1);
     EQUAL(s.ready_bytes, BYTES);
     EQUAL(s.clients_live, 1);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 TEST(clears_and_sets_are_counted)
@@ -88,8 +87,7 @@ TEST(samples_of_any_size)
     EQUAL(stoc_locate_slot(c, 3), STOC_ESCHEMA - 1);
     EQUAL(stoc_get(c, 3, out, 100, &needed), STOC_ESCHEMA);
     EQUAL(needed, sizeof out);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 TEST(a_sample_has_fields)
@@ -115,8 +113,7 @@ TEST(a_sample_has_fields)
     EQUAL(stoc_gather_fields(c, indices, 3, dst, strides, hit, 1), 2);
     CHECK(images[0] == 1.5f && images[15] == 0 && images[30] == 1.5f);
     CHECK(labels[0] == 42 && labels[1] == -1 && labels[2] == 42 && hit[0] == 1 && hit[1] == 0);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 TEST(batches_and_threads)
@@ -220,8 +217,7 @@ TEST(many_claims)
         EQUAL(stoc_abort(&many[i]), 0);
     EQUAL(stoc_clear(other, 1), STOC_ETIMEOUT); /* the claim in the last entry is in the way as well */
     EQUAL(stoc_abort(&many[31]), 0);
-    check_quiet(other);
-    stoc_close(other);
+    close_quiet(other);
 }
 
 TEST(bad_arguments)
@@ -268,8 +264,7 @@ TEST(bad_arguments)
     EQUAL(stoc_stats(c, &(struct stoc_stats){.struct_bytes = 8}), STOC_EINVAL);
     struct stoc_stats s = stats_of(c);
     EQUAL(s.ready + s.hits + s.misses + s.stored + s.busy + s.full, 0); /* the calls did nothing and counted nothing */
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
     stoc_close(NULL);
     EQUAL(stoc_get(NULL, 0, bytes, 1, NULL), STOC_ECLOSED);
     EQUAL(stoc_set(NULL, 0, bytes, 1, 0), STOC_ECLOSED);
@@ -477,8 +472,7 @@ TEST(generations_wrap)
         EQUAL(stoc_clear(c, 1000), 0);
         if (!variable)
             EQUAL(*word_in(control, STOC_FREE_FROM_OFFSET), 0);
-        check_quiet(c);
-        stoc_close(c);
+        close_quiet(c);
     }
 }
 
@@ -500,8 +494,7 @@ TEST(a_lost_claim_does_not_publish)
     EQUAL(s.lost, 2);
     EQUAL(s.stored, 0);
     EQUAL(stoc_clear(c, 100), 0); /* no entry stays listed */
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* A handle that keeps some samples stores no others; another handle of the cache does. */
@@ -532,8 +525,7 @@ TEST(a_handle_keeps_some_samples)
     EQUAL(stoc_keep(c, NULL), 0);
     EQUAL(put(c, 3, BYTES, 1, 0), STOC_STORED);
     EQUAL(stoc_keep(NULL, NULL), STOC_ECLOSED);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* An EINVAL has one reason, and stoc_explain says it. */

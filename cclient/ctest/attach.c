@@ -221,6 +221,5 @@ TEST(the_golden_segment)
     EQUAL(put(c, 7, 16, 1, STOC_OVERWRITE), STOC_STORED); /* generation 131,071 + 1 */
     EQUAL(put(c, 1, 16, 1, 0), STOC_STORED);
     EQUAL(put(c, 2, 16, 1, 0), STOC_FULL);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }

@@ -26,8 +26,7 @@ TEST(lengths_of_buffers)
     EQUAL(holds(c, 1, 1000, 1), 1);
     EQUAL(stats_of(c).full, 1);
     EQUAL(stats_of(c).evicted, 0);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* No view and no slot to look at: its bytes would become those of another sample. */
@@ -109,8 +108,7 @@ TEST(no_deadlock)
     EQUAL(stoc_state(c, 2), STOC_STATE_EMPTY);
     EQUAL(put(c, 3, ARENA / 2, 1, 0), STOC_STORED);
     EQUAL(stoc_publish(&k), STOC_STORED);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* Words of the slot table that are impossible are reported, and lead nowhere outside the payload. */
@@ -160,6 +158,5 @@ TEST(the_length_beside_the_cost)
     EQUAL(stoc_publish_loaded(&k, 2000000000), STOC_STORED);
     EQUAL(*(index_in(control, 1) + 1) & UINT32_MAX, 300);
     munmap(control, info.payload_offset);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }

@@ -424,6 +424,12 @@ __attribute__((unused)) static void check_quiet(stoc_cache *c)
     munmap(control, info.payload_offset);
 }
 
+__attribute__((unused)) static void close_quiet(stoc_cache *c)
+{
+    check_quiet(c);
+    stoc_close(c);
+}
+
 /* Runs body in a child, waits, and returns its wait status. A failed check in the child makes its
  * exit status other than 0. */
 #define IN_CHILD(...)                                \

@@ -273,9 +273,8 @@ TEST(a_stopped_writer_keeps_its_claim)
         EQUAL(status, 0);
         EQUAL(holds(other, 2, BYTES, 7), 1);
         EQUAL(holds(other, 0, BYTES, 1), 1);
-        check_quiet(c);
+        close_quiet(c);
         stoc_close(other);
-        stoc_close(c);
     }
 }
 
@@ -299,8 +298,7 @@ TEST(a_stopped_clearer_is_not_replaced)
     EQUAL(put(c, 3, BYTES, 1, 0), STOC_STORED);
     EQUAL(stats_of(c).ready, 1);
     EQUAL(stats_of(c).clears, 1);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* ------------------------------------------------------------ steps by hook: internal/verify/model replays others */
@@ -461,8 +459,7 @@ TEST(a_dead_clearers_number_is_reused)
     EQUAL(put(next, 4, BYTES, 1, 0), STOC_STORED);
     EQUAL(stats_of(next).ready, 1); /* the clear is finished: sample 3 is gone */
     EQUAL(stats_of(next).clears, 2);
-    check_quiet(next);
-    stoc_close(next);
+    close_quiet(next);
     stoc_close(c);
 }
 
@@ -529,8 +526,7 @@ TEST(an_extent_kept_for_another_length)
     EQUAL(put(c, 1, 100, 2, 0), STOC_STORED);
     EQUAL(holds(c, 1, 100, 2), 1);
     EQUAL(holds(c, 0, BYTES, 1), 1);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* A child does one thing to an arena that evicts, and dies at a point. */
@@ -571,8 +567,7 @@ static void killed_in_this_chain(const char *first, const char *reclaims, const 
     for (int i = 0; i < 12; i++)
         EQUAL(put(c, i, 1000, 1, 0) > STOC_EXISTS, 0);
     EQUAL(stats_of(c).ready, 4);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* A kill at any step of a set that evicts from chains loses at most the victims and no slot. A kill while

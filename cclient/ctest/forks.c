@@ -74,8 +74,7 @@ TEST(forks_while_threads_set)
     EQUAL(stats_of(c).lost, 0);
     EQUAL(stats_of(c).clients_live, 1);
     stoc_recover(c);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* The parent dies with an open claim. Its child inherited all descriptors, does nothing and lives.
@@ -122,8 +121,7 @@ TEST(the_parent_dies_first)
     for (int k = 0; k < 200 && put(c, 6, BYTES, 1, 0) == STOC_BUSY; k++)
         usleep(5000);
     EQUAL(holds(c, 6, BYTES, 1), 1);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
     close(ready[0]), close(ready[1]), close(go[0]), close(go[1]);
 }
 
@@ -166,9 +164,8 @@ TEST(the_child_dies_first)
     for (int how = 0; how < 3; how++)
         EQUAL(holds(c, 10 + how, BYTES, 3), 1);
     EQUAL(stats_of(c).lost, 0);
-    check_quiet(c);
+    close_quiet(c);
     stoc_close(other);
-    stoc_close(c);
 }
 
 /* A program that a client starts by fork and exec does not keep the client alive. */
@@ -234,8 +231,7 @@ TEST(many_children)
     EQUAL(s.lost, 0);
     EQUAL(s.exists + s.busy, 20 * 11 * N);
     CHECK(s.clients_live + s.clients_ended <= 13);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 static void *one_get(void *c)
@@ -287,8 +283,7 @@ TEST(a_full_table_only_stops_sets)
     for (int k = 0; k < 15; k++)
         if (k != 3)
             stoc_close(others[k]);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 TEST(read_only_children)

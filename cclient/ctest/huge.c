@@ -110,8 +110,7 @@ static void check_filled(struct stoc_options options, const char *name, bool bac
     put_all(c, backwards);
     check_all(c);
     check_blocks(c, blocks);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 TEST(filled_in_order)
@@ -210,8 +209,7 @@ TEST(refused)
         check_all(c);
         EQUAL(mapped_huge(c->payload), 0);
         CHECK(c->huge_after != 0);
-        check_quiet(c);
-        stoc_close(c);
+        close_quiet(c);
     });
 }
 

@@ -47,9 +47,8 @@ TEST(clients_share_an_allowance)
     CHECK(checks(c) >= 4 && checks(c) <= 10);
     EQUAL(load(drawn_word(c, record_of(c))), 0);
     EQUAL(load(drawn_word(c, record_of(other))), 0);
-    check_quiet(c);
+    close_quiet(c);
     stoc_close(other);
-    stoc_close(c);
 }
 
 /* Bytes that a live client has drawn count as taken. Those of a dead client do not. */
@@ -77,8 +76,7 @@ TEST(fills_under_way_count)
     EQUAL(load(drawn_word(c, busy + 1)), 0);
     stoc_close(third);
     stoc_close(other);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* Without memory a set takes no slot that was never filled. It evicts, and takes slots that have pages. */
@@ -103,9 +101,8 @@ TEST(chains_without_memory)
     store(drawn_word(c, record_of(other)), 0);
     EQUAL(put(c, 0, 64 * 4096, 1, 0), STOC_STORED);
     EQUAL(load(drawn_word(c, record_of(c))), 0);
-    check_quiet(c);
+    close_quiet(c);
     stoc_close(other);
-    stoc_close(c);
 }
 
 /* Slots whose pages exist draw nothing from the allowance: not for samples that fill less of them, not after a
@@ -134,8 +131,7 @@ TEST(chains_draw_once)
     EQUAL(stats_of(c).arena_next_bytes, 0);
     EQUAL(put(c, 9, SLOTS * STRIDE, 1, 0), STOC_STORED);
     EQUAL(grant_left(grant_here(c)), left);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* A grant for another group is not for us. */
@@ -190,8 +186,7 @@ TEST(memory_that_is_held)
     EQUAL(put_large(c, 4, M, 0), STOC_STORED);
     EQUAL(stoc_hold(NULL, 0), STOC_ECLOSED);
     EQUAL(stoc_spare(NULL), STOC_ECLOSED);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* ------------------------------------------------------------ promises */
@@ -392,9 +387,8 @@ TEST(locked_memory)
         EQUAL(length, M);
         EQUAL(*((const unsigned char *)data + M - 1), 0);
         CHECK(stats_of(c).allocated_bytes < 16 * M);
-        check_quiet(c);
+        close_quiet(c);
         stoc_close(other);
-        stoc_close(c);
         munlockall();
     });
     unlink(path_in_scratch("locked"));
@@ -458,8 +452,7 @@ TEST(a_copy_while_the_generation_wraps)
         EQUAL(load(index_word(reader, 0)), before); /* the same word as before */
         EQUAL(retried, 1);
         CHECK(length == SIZE && filled(bytes, SIZE, 0, A));
-        check_quiet(writer);
+        close_quiet(writer);
         stoc_close(reader);
-        stoc_close(writer);
     }
 }

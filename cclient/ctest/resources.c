@@ -67,9 +67,8 @@ TEST(a_full_tmpfs)
     close(fd);
     unlink(path);
     EQUAL(put(c, 43, 100000, 1, 0), STOC_STORED); /* there is space again */
-    check_quiet(c);
+    close_quiet(c);
     stoc_close(other);
-    stoc_close(c);
     unmount_small();
 }
 
@@ -126,8 +125,7 @@ TEST(a_full_tmpfs_and_an_arena)
         EQUAL(put(c, i, 100000, 1, 0), there ? STOC_EXISTS : STOC_STORED);
     }
     EQUAL(stats_of(c).arena_lost_bytes, 0);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
     unmount_small();
 }
 
@@ -225,8 +223,7 @@ TEST(a_storm_of_signals)
     CHECK(alarms > 10);
     EQUAL(progressed, 300 << 20);
     CHECK(stats_of(c).allocated_bytes >= 300 << 20);
-    check_quiet(c);
-    stoc_close(c);
+    close_quiet(c);
 }
 
 /* Creating a gigabyte takes milliseconds, because it touches nothing of the payload. Also with a

@@ -30,6 +30,11 @@ struct context { /* of a worker */
     unsigned char sample[2 * BYTES];
 };
 
+/* Those of a test with one worker, and the tasks that came back. */
+static struct test test;
+static struct context worker;
+static struct stoc_task back[SAMPLES];
+
 static unsigned char byte_of(int64_t index, int version) { return (unsigned char)(index * 3 + version); }
 static size_t bytes_of(const struct stoc_info *info, int64_t index)
 {
@@ -95,17 +100,16 @@ static void begin_worker(struct context *c, struct test *t, uint32_t number)
                                  .worker = number, .kind = SAMPLE_KIND, .loaded = LOADED, .hit = HIT};
 }
 
-/* A test with one worker. */
-static void begin(struct test *t, stoc_cache *cache, struct context *c, uint32_t number)
+static void begin(stoc_cache *cache, uint32_t number)
 {
-    begin_queue(t, cache);
-    begin_worker(c, t, number);
+    begin_queue(&test, cache);
+    begin_worker(&worker, &test, number);
 }
 
-static void end(struct test *t, struct context *c)
+static void end(void)
 {
-    stoc_work_end(&c->work);
-    end_queue(t);
+    stoc_work_end(&worker.work);
+    end_queue(&test);
 }
 
 static stoc_cache *make_cache(uint32_t policy, uint64_t slots, bool variable)
@@ -177,14 +181,14 @@ static bool some_are_posted(struct test *t)
 }
 
 /* Does all tasks in this thread. Returns how many came back. */
-static int work(struct context *c, struct stoc_task *back)
+static int work(void)
 {
     int count = 0, got;
     do {
-        got = stoc_work(&c->work, 1, back + count, SAMPLES - (uint32_t)count);
+        got = stoc_work(&worker.work, 1, back + count, SAMPLES - (uint32_t)count);
         CHECK(got >= 0);
         count += got;
-    } while (some_are_posted(c->test));
+    } while (some_are_posted(&test));
     return count;
 }
 
@@ -198,34 +202,31 @@ static int known(const uint64_t *costs, int n)
 
 static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(policy, SAMPLES, variable), &c, 3);
-    c.work.copies = copies;
+    begin(make_cache(policy, SAMPLES, variable), 3);
+    worker.work.copies = copies;
     for (int turn = 0; turn < 2; turn++) {
-        uint64_t first = post(&t, 0, SAMPLES, (uint32_t)turn, SAMPLE_KIND);
-        EQUAL(work(&c, back), 0);
-        CHECK(finished(&t, first, SAMPLES));
+        uint64_t first = post(&test, 0, SAMPLES, (uint32_t)turn, SAMPLE_KIND);
+        EQUAL(work(), 0);
+        CHECK(finished(&test, first, SAMPLES));
         uint64_t augmented = 0; /* ns of all: one may take less than the clock tells */
         for (int k = 0; k < SAMPLES; k++) {
-            check_row(&t, k, (uint32_t)turn, 0);
-            EQUAL(result_of(&t, first + (uint64_t)k), turn ? HIT : LOADED);
-            augmented += times_of(&t, first + (uint64_t)k)[AUGMENT];
-            CHECK((times_of(&t, first + (uint64_t)k)[WAITED] > 0) == !turn); /* a hit does not load */
+            check_row(&test, k, (uint32_t)turn, 0);
+            EQUAL(result_of(&test, first + (uint64_t)k), turn ? HIT : LOADED);
+            augmented += times_of(&test, first + (uint64_t)k)[AUGMENT];
+            CHECK((times_of(&test, first + (uint64_t)k)[WAITED] > 0) == !turn); /* a hit does not load */
         }
         CHECK(augmented > 0);
-        EQUAL(stoc_queue_release(t.queue, first, SAMPLES), 0);
+        EQUAL(stoc_queue_release(test.queue, first, SAMPLES), 0);
     }
-    EQUAL(atomic_load(&t.loads), SAMPLES);
-    struct stoc_stats s = stats_of(t.cache);
+    EQUAL(atomic_load(&test.loads), SAMPLES);
+    struct stoc_stats s = stats_of(test.cache);
     EQUAL(s.hits, SAMPLES);
     EQUAL(s.misses, SAMPLES);
     EQUAL(s.stored, SAMPLES);
     uint64_t costs[SAMPLES]; /* the times of loads, with any policy; unknown if one was far longer than the others */
-    EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
+    EQUAL(stoc_costs(test.cache, 0, SAMPLES, costs), 0);
     CHECK(known(costs, SAMPLES) > SAMPLES / 2);
-    end(&t, &c);
+    end();
 }
 
 TEST(misses_then_hits)
@@ -261,32 +262,26 @@ static int slow_load(void *context, int64_t index, const void **sample, size_t *
 
 TEST(waits_of_loads)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 0);
-    c.work.load = slow_load;
-    uint64_t first = post(&t, 0, 2, 0, SAMPLE_KIND);
-    EQUAL(work(&c, back), 0);
-    CHECK(times_of(&t, first)[WAITED] >= SLOW_NS * 9 / 10);
-    CHECK(times_of(&t, first + 1)[WAITED] < times_of(&t, first)[WAITED]); /* a busy machine adds to both */
-    end(&t, &c);
+    begin(make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), 0);
+    worker.work.load = slow_load;
+    uint64_t first = post(&test, 0, 2, 0, SAMPLE_KIND);
+    EQUAL(work(), 0);
+    CHECK(times_of(&test, first)[WAITED] >= SLOW_NS * 9 / 10);
+    CHECK(times_of(&test, first + 1)[WAITED] < times_of(&test, first)[WAITED]); /* a busy machine adds to both */
+    end();
 }
 
 TEST(without_a_cache)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
-    begin(&t, NULL, &c, 0);
+    begin(NULL, 0);
     for (int turn = 0; turn < 2; turn++) {
-        uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
-        EQUAL(work(&c, back), 0);
-        EQUAL(result_of(&t, first + 9), LOADED);
-        EQUAL(stoc_queue_release(t.queue, first, SAMPLES), 0);
+        uint64_t first = post(&test, 0, SAMPLES, 0, SAMPLE_KIND);
+        EQUAL(work(), 0);
+        EQUAL(result_of(&test, first + 9), LOADED);
+        EQUAL(stoc_queue_release(test.queue, first, SAMPLES), 0);
     }
-    EQUAL(atomic_load(&t.loads), 2 * SAMPLES);
-    end(&t, &c);
+    EQUAL(atomic_load(&test.loads), 2 * SAMPLES);
+    end();
 }
 
 /* Opens the disk cache of a worker. */
@@ -300,47 +295,43 @@ static void open_disk(struct context *c, const struct stoc_options *o)
 }
 
 /* Reads all samples once. Then the disk cache has those that it takes. */
-static void read_epoch_over_disk(struct test *t, struct context *c)
+static void read_epoch_over_disk(void)
 {
-    struct stoc_task back[SAMPLES];
-    uint64_t first = post(t, 0, SAMPLES, 0, SAMPLE_KIND);
-    EQUAL(work(c, back), 0);
-    CHECK(finished(t, first, SAMPLES));
+    uint64_t first = post(&test, 0, SAMPLES, 0, SAMPLE_KIND);
+    EQUAL(work(), 0);
+    CHECK(finished(&test, first, SAMPLES));
     for (int k = 0; k < SAMPLES; k++)
-        check_row(t, k, 0, 0);
-    EQUAL(stoc_queue_release(t->queue, first, SAMPLES), 0);
-    EQUAL(stoc_flush(c->work.disk, 60000), 0);
+        check_row(&test, k, 0, 0);
+    EQUAL(stoc_queue_release(test.queue, first, SAMPLES), 0);
+    EQUAL(stoc_flush(worker.work.disk, 60000), 0);
 }
 
 /* What the cache in memory misses comes from a disk cache, also in a later program. */
 static void a_disk_behind(bool variable)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
     struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .variable = variable, .fingerprint = "test",
                              .sample_bytes = variable ? 2 * BYTES : BYTES, .limit_bytes = UINT64_C(16) << 20};
     for (int turn = 0; turn < 2; turn++) {
         /* the cache in memory has room for a part */
-        begin(&t, make_cache(variable ? STOC_POLICY_FIRST_COME : STOC_POLICY_COST, SAMPLES / 4, variable), &c, 3);
-        open_disk(&c, &o);
+        begin(make_cache(variable ? STOC_POLICY_FIRST_COME : STOC_POLICY_COST, SAMPLES / 4, variable), 3);
+        open_disk(&worker, &o);
         for (int epoch = 0; epoch < 2; epoch++)
-            read_epoch_over_disk(&t, &c);
-        EQUAL(atomic_load(&t.loads), turn ? 0 : SAMPLES);
-        struct stoc_stats disk = stats_of(c.work.disk), memory = stats_of(t.cache);
+            read_epoch_over_disk();
+        EQUAL(atomic_load(&test.loads), turn ? 0 : SAMPLES);
+        struct stoc_stats disk = stats_of(worker.work.disk), memory = stats_of(test.cache);
         EQUAL(disk.stored, turn ? 0 : SAMPLES);
         EQUAL(disk.hits, memory.misses - (turn ? 0 : SAMPLES));
         CHECK(memory.hits > 0 && (disk.hits > 0 || (variable && !turn))); /* this arena holds all samples */
         if (!variable && turn) { /* a copy from the disk is no load */
             uint64_t costs[SAMPLES];
-            EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
+            EQUAL(stoc_costs(test.cache, 0, SAMPLES, costs), 0);
             for (int k = 0; k < SAMPLES; k++)
                 EQUAL(costs[k], 0);
         }
-        c.work.cache = c.work.disk;
-        EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
-        stoc_close(c.work.disk);
-        end(&t, &c);
+        worker.work.cache = worker.work.disk;
+        EQUAL(stoc_work(&worker.work, 1, back, 2), STOC_EINVAL);
+        stoc_close(worker.work.disk);
+        end();
     }
     unlink(path_in_scratch("worker.tier"));
 }
@@ -348,25 +339,23 @@ static void a_disk_behind(bool variable)
 /* A disk without room for all samples holds others than the cache in memory, also in a later program. */
 static void a_small_disk_behind(uint32_t policy)
 {
-    struct test t;
-    struct context c;
     struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .fingerprint = "test", .sample_bytes = BYTES,
                              .limit_bytes = (UINT64_C(2) << 20) + SAMPLES / 2 * (uint64_t)BYTES};
     for (int turn = 0; turn < 2; turn++) {
-        begin(&t, make_cache(policy, SAMPLES / 4, false), &c, 3);
-        open_disk(&c, &o);
+        begin(make_cache(policy, SAMPLES / 4, false), 3);
+        open_disk(&worker, &o);
         struct stoc_info disk = {.struct_bytes = sizeof disk}, memory = {.struct_bytes = sizeof memory};
-        REQUIRE(stoc_info(c.work.disk, &disk) == 0 && stoc_info(t.cache, &memory) == 0);
+        REQUIRE(stoc_info(worker.work.disk, &disk) == 0 && stoc_info(test.cache, &memory) == 0);
         REQUIRE(disk.slots > SAMPLES / 4 && disk.slots + memory.slots < SAMPLES);
-        read_epoch_over_disk(&t, &c);
-        uint64_t before = (uint64_t)atomic_load(&t.loads);
-        read_epoch_over_disk(&t, &c);
+        read_epoch_over_disk();
+        uint64_t before = (uint64_t)atomic_load(&test.loads);
+        read_epoch_over_disk();
         /* With the policy cost, a sample that took longer than others to load may take a slot in memory. Then the disk
            does not get it, and its victim is loaded again. */
-        uint64_t loads = (uint64_t)atomic_load(&t.loads) - before, rest = SAMPLES - disk.slots - memory.slots;
-        CHECK(rest <= loads && loads <= rest + stats_of(t.cache).evicted);
-        stoc_close(c.work.disk);
-        end(&t, &c);
+        uint64_t loads = (uint64_t)atomic_load(&test.loads) - before, rest = SAMPLES - disk.slots - memory.slots;
+        CHECK(rest <= loads && loads <= rest + stats_of(test.cache).evicted);
+        stoc_close(worker.work.disk);
+        end();
     }
     unlink(path_in_scratch("worker.tier"));
 }
@@ -382,71 +371,65 @@ TEST(disks_behind)
 /* The worker still holds tasks that come back. The code that does them counts them. */
 TEST(what_comes_back)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 1);
-    t.refuse_load = 11;
-    t.refuse_finish = byte_of(20, 0);
-    t.buffers[1] = NULL;
-    uint64_t samples = post(&t, 0, 32, 0, SAMPLE_KIND), kind = post(&t, 32, 4, 0, 9);
-    uint64_t unknown = post(&t, 36, 4, 1, SAMPLE_KIND), beyond = post(&t, 40, 4, 2, SAMPLE_KIND);
-    uint64_t outside = post(&t, SAMPLES, 1, 0, SAMPLE_KIND);
-    int count = work(&c, back), expected[] = {11, 20, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, SAMPLES};
+    begin(make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), 1);
+    test.refuse_load = 11;
+    test.refuse_finish = byte_of(20, 0);
+    test.buffers[1] = NULL;
+    uint64_t samples = post(&test, 0, 32, 0, SAMPLE_KIND), kind = post(&test, 32, 4, 0, 9);
+    uint64_t unknown = post(&test, 36, 4, 1, SAMPLE_KIND), beyond = post(&test, 40, 4, 2, SAMPLE_KIND);
+    uint64_t outside = post(&test, SAMPLES, 1, 0, SAMPLE_KIND);
+    int count = work(), expected[] = {11, 20, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, SAMPLES};
     EQUAL(count, 15);
     for (int k = 0; k < count && k < 15; k++)
         EQUAL(back[k].index, expected[k]);
-    CHECK(!finished(&t, samples, 32));
-    struct stoc_stats s = stats_of(t.cache);
+    CHECK(!finished(&test, samples, 32));
+    struct stoc_stats s = stats_of(test.cache);
     EQUAL(s.hits + s.misses, 30);
     EQUAL(s.stored, 30); /* not that of 20: the caller, who makes its row, would find a hit */
     for (int k = 0; k < count; k++)
         back[k].result = BY_CALLER;
-    EQUAL(stoc_queue_done(t.queue, 1, back, (uint32_t)count), 0);
-    CHECK(finished(&t, samples, 32) && finished(&t, kind, 4) && finished(&t, unknown, 4) && finished(&t, beyond, 4) &&
-          finished(&t, outside, 1));
-    EQUAL(result_of(&t, samples + 11), BY_CALLER);
-    EQUAL(result_of(&t, samples + 12), LOADED);
-    c.work.load = NULL; /* then misses come back, and hits do not */
-    post(&t, 11, 2, 0, SAMPLE_KIND);
-    EQUAL(work(&c, back), 1);
+    EQUAL(stoc_queue_done(test.queue, 1, back, (uint32_t)count), 0);
+    CHECK(finished(&test, samples, 32) && finished(&test, kind, 4) && finished(&test, unknown, 4));
+    CHECK(finished(&test, beyond, 4) && finished(&test, outside, 1));
+    EQUAL(result_of(&test, samples + 11), BY_CALLER);
+    EQUAL(result_of(&test, samples + 12), LOADED);
+    worker.work.load = NULL; /* then misses come back, and hits do not */
+    post(&test, 11, 2, 0, SAMPLE_KIND);
+    EQUAL(work(), 1);
     EQUAL(back[0].index, 11);
-    end(&t, &c);
+    end();
 }
 
 TEST(indices_of_a_part_of_the_cache)
 {
     enum { PART = 8 };
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
     int64_t indices[PART] = {40, 7, SAMPLES - 1, 7, 0, SAMPLES, -1, 3};
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 1);
-    c.work.indices = indices;
-    c.work.index_count = PART;
+    begin(make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), 1);
+    worker.work.indices = indices;
+    worker.work.index_count = PART;
     for (int turn = 0; turn < 2; turn++) {
-        post(&t, 0, PART + 2, 0, SAMPLE_KIND);
-        int count = work(&c, back), expected[] = {5, 6, PART, PART + 1}; /* no samples of the cache, no indices */
+        post(&test, 0, PART + 2, 0, SAMPLE_KIND);
+        int count = work(), expected[] = {5, 6, PART, PART + 1}; /* no samples of the cache, no indices */
         EQUAL(count, 4);
         for (int k = 0; k < count && k < 4; k++)
             EQUAL(back[k].index, expected[k]);
         for (int k = 0; k < PART; k++) {
             if (k == 5 || k == 6)
                 continue;
-            EQUAL(t.rows[0][k].first, byte_of(indices[k], 0));
-            EQUAL(t.rows[0][k].argument, 1000 + k);
-            EQUAL(stoc_state(t.cache, indices[k]), STOC_STATE_READY);
+            EQUAL(test.rows[0][k].first, byte_of(indices[k], 0));
+            EQUAL(test.rows[0][k].argument, 1000 + k);
+            EQUAL(stoc_state(test.cache, indices[k]), STOC_STATE_READY);
         }
     }
-    EQUAL(atomic_load(&t.loads), 5); /* the second 7 is a hit */
-    struct stoc_stats s = stats_of(t.cache);
+    EQUAL(atomic_load(&test.loads), 5); /* the second 7 is a hit */
+    struct stoc_stats s = stats_of(test.cache);
     EQUAL(s.ready, 5);
     EQUAL(s.hits, 7);
-    c.work.indices = NULL; /* an index is that of its sample */
-    post(&t, 40, 1, 0, SAMPLE_KIND);
-    EQUAL(work(&c, back), 0);
-    check_row(&t, 40, 0, 0);
-    end(&t, &c);
+    worker.work.indices = NULL; /* an index is that of its sample */
+    post(&test, 40, 1, 0, SAMPLE_KIND);
+    EQUAL(work(), 0);
+    check_row(&test, 40, 0, 0);
+    end();
 }
 
 /* Other clients in the middle of a row. */
@@ -471,22 +454,19 @@ static void take_its_slot(struct test *t)
 
 static void changed_by(uint32_t policy, uint64_t slots, void (*other)(struct test *), int version, int result)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(policy, slots, false), &c, 1);
+    begin(make_cache(policy, slots, false), 1);
     unsigned char sample[BYTES];
     memset(sample, byte_of(5, 0), sizeof sample);
-    EQUAL(stoc_set(t.cache, 5, sample, sizeof sample, 0), STOC_STORED);
-    t.during_finish = other;
-    atomic_store(&t.on_finish, 1);
-    uint64_t first = post(&t, 5, 1, 0, SAMPLE_KIND);
-    EQUAL(work(&c, back), 0);
-    check_row(&t, 5, 0, version);
-    EQUAL(result_of(&t, first), result);
-    EQUAL(atomic_load(&t.finishes), 2);
-    CHECK(stats_of(t.cache).retried > 0);
-    end(&t, &c);
+    EQUAL(stoc_set(test.cache, 5, sample, sizeof sample, 0), STOC_STORED);
+    test.during_finish = other;
+    atomic_store(&test.on_finish, 1);
+    uint64_t first = post(&test, 5, 1, 0, SAMPLE_KIND);
+    EQUAL(work(), 0);
+    check_row(&test, 5, 0, version);
+    EQUAL(result_of(&test, first), result);
+    EQUAL(atomic_load(&test.finishes), 2);
+    CHECK(stats_of(test.cache).retried > 0);
+    end();
 }
 
 TEST(rows_whose_sample_changes_are_made_again)
@@ -500,33 +480,30 @@ TEST(rows_whose_sample_changes_are_made_again)
 /* copies: another client may do what it likes, the row is of the bytes at the begin. */
 TEST(a_copy_does_not_change)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 1);
-    c.work.copies = 1;
+    begin(make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), 1);
+    worker.work.copies = 1;
     unsigned char sample[BYTES];
     memset(sample, byte_of(5, 0), sizeof sample);
-    EQUAL(stoc_set(t.cache, 5, sample, sizeof sample, 0), STOC_STORED);
-    t.during_finish = overwrite;
-    atomic_store(&t.on_finish, 1);
-    post(&t, 5, 1, 0, SAMPLE_KIND);
-    EQUAL(work(&c, back), 0);
-    check_row(&t, 5, 0, 0);
-    EQUAL(atomic_load(&t.finishes), 1);
-    end(&t, &c);
+    EQUAL(stoc_set(test.cache, 5, sample, sizeof sample, 0), STOC_STORED);
+    test.during_finish = overwrite;
+    atomic_store(&test.on_finish, 1);
+    post(&test, 5, 1, 0, SAMPLE_KIND);
+    EQUAL(work(), 0);
+    check_row(&test, 5, 0, 0);
+    EQUAL(atomic_load(&test.finishes), 1);
+    end();
 }
 
 static void *run_worker(void *context)
 {
     struct context *c = context;
-    struct stoc_task back[8];
+    struct stoc_task tasks[8];
     int got;
-    while ((got = stoc_work(&c->work, 50, back, 8)) >= 0) {
+    while ((got = stoc_work(&c->work, 50, tasks, 8)) >= 0) {
         for (int k = 0; k < got; k++)
-            back[k].result = BY_CALLER;
+            tasks[k].result = BY_CALLER;
         if (got)
-            EQUAL(stoc_queue_done(c->test->queue, c->work.worker, back, (uint32_t)got), 0);
+            EQUAL(stoc_queue_done(c->test->queue, c->work.worker, tasks, (uint32_t)got), 0);
     }
     EQUAL(got, STOC_ECLOSED);
     return NULL;
@@ -591,18 +568,15 @@ static int stopping_load(void *context, int64_t index, const void **sample, size
  * load confirms it. */
 TEST(a_stop_in_a_load)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
     uint64_t costs[SAMPLES];
     unsigned char sample[BYTES];
     int status;
-    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false), &c, 1);
-    c.work.load = stopping_load;
-    post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
+    begin(make_cache(STOC_POLICY_COST, SAMPLES, false), 1);
+    worker.work.load = stopping_load;
+    post(&test, 0, SAMPLES, 0, SAMPLE_KIND);
     pid_t child = fork();
     if (child == 0)
-        _exit(work(&c, back) == 0 ? 0 : 1);
+        _exit(work() == 0 ? 0 : 1);
     for (int stops = 0; stops < 2; stops++) {
         REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
@@ -610,14 +584,14 @@ TEST(a_stop_in_a_load)
     }
     REQUIRE(waitpid(child, &status, 0) == child);
     EQUAL(status, 0);
-    EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
+    EQUAL(stoc_costs(test.cache, 0, SAMPLES, costs), 0);
     CHECK(costs[0] == 0 && costs[STOPPED_AT] == 0 && known(costs, SAMPLES) > SAMPLES / 2);
     memset(sample, byte_of(STOPPED_AT, 0), sizeof sample);
     struct iovec part = {sample, sizeof sample};
-    EQUAL(stoc_set_loaded(t.cache, STOPPED_AT, &part, 1, STOC_OVERWRITE, 1000000), STOC_STORED);
-    EQUAL(stoc_costs(t.cache, STOPPED_AT, 1, costs), 0);
+    EQUAL(stoc_set_loaded(test.cache, STOPPED_AT, &part, 1, STOC_OVERWRITE, 1000000), STOC_STORED);
+    EQUAL(stoc_costs(test.cache, STOPPED_AT, 1, costs), 0);
     CHECK(costs[0] > 0 && costs[0] < 3000000);
-    end(&t, &c);
+    end();
 }
 
 static double thread_ms(void)
@@ -651,16 +625,13 @@ TEST_IF(!FOR_RACES && !FOR_MEMORY, a_busy_machine) /* it measures time */
 {
     enum { MOST = 512 };
     static const double computed[2] = {COMPUTES_MS + FINISHES_MS, FINISHES_MS}; /* of a load, of a hit */
-    struct test t;
-    struct context c;
-    struct stoc_task back[SAMPLES];
     uint64_t costs[BUSY];
     pid_t others[MOST];
     uint64_t first[2];
     int n = (int)MIN(2 * sysconf(_SC_NPROCESSORS_ONLN), MOST), dear = 0;
-    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false), &c, 1);
-    c.work.load = computing_load;
-    c.work.finish = computing_finish;
+    begin(make_cache(STOC_POLICY_COST, SAMPLES, false), 1);
+    worker.work.load = computing_load;
+    worker.work.finish = computing_finish;
     for (int k = 0; k < n; k++)
         if ((others[k] = fork()) == 0) {
             for (time_t until = time(NULL) + 60; time(NULL) < until && getppid() != 1;)
@@ -669,15 +640,15 @@ TEST_IF(!FOR_RACES && !FOR_MEMORY, a_busy_machine) /* it measures time */
         }
     double began = seconds();
     for (int turn = 0; turn < 2; turn++) {
-        first[turn] = post(&t, 0, BUSY, 0, SAMPLE_KIND);
-        EQUAL(work(&c, back), 0);
+        first[turn] = post(&test, 0, BUSY, 0, SAMPLE_KIND);
+        EQUAL(work(), 0);
     }
     double took = 1e3 * (seconds() - began) / BUSY;
     for (int k = 0; k < n; k++) {
         kill(others[k], SIGKILL);
         waitpid(others[k], NULL, 0);
     }
-    EQUAL(stoc_costs(t.cache, 0, BUSY, costs), 0);
+    EQUAL(stoc_costs(test.cache, 0, BUSY, costs), 0);
     for (int k = 0; k < BUSY; k++) {
         CHECK(costs[k] > COMPUTES_MS * UINT64_C(600000)); /* costs are steps of 19 %, and the kernel rounds delays */
         dear += costs[k] > COMPUTES_MS * UINT64_C(1500000);
@@ -686,7 +657,7 @@ TEST_IF(!FOR_RACES && !FOR_MEMORY, a_busy_machine) /* it measures time */
     for (int turn = 0; turn < 2; turn++) {
         int long_tasks = 0, long_finishes = 0;
         for (int k = 0; k < BUSY; k++) {
-            const uint64_t *of = times_of(&t, first[turn] + (uint64_t)k);
+            const uint64_t *of = times_of(&test, first[turn] + (uint64_t)k);
             double worked = 1e-6 * (double)(of[ENDED] - of[BEGAN] - of[DELAYED]), finished = 1e-6 * (double)of[AUGMENT];
             CHECK(worked > 0.9 * computed[turn] && finished > 0.9 * FINISHES_MS);
             long_tasks += worked > 1.5 * computed[turn];
@@ -697,33 +668,30 @@ TEST_IF(!FOR_RACES && !FOR_MEMORY, a_busy_machine) /* it measures time */
     if (took < 2 * (computed[0] + computed[1]))
         printf("%.0f ms for work of %.0f ms: this machine was too idle for this test\n", took,
                computed[0] + computed[1]);
-    end(&t, &c);
+    end();
 }
 
 TEST(arguments_that_are_wrong)
 {
-    struct test t;
-    struct context c;
-    struct stoc_task back[2];
-    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), &c, 0);
+    begin(make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false), 0);
     EQUAL(stoc_work(NULL, 0, back, 1), STOC_EINVAL);
-    EQUAL(stoc_work(&c.work, 1, NULL, 1), STOC_EINVAL);
-    EQUAL(stoc_work(&c.work, 1, back, 0), STOC_EINVAL);
-    EQUAL(stoc_work(&c.work, 1, back, 2), 0);
-    c.work.finish = NULL;
-    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
-    c.work.finish = finish;
-    c.work.struct_bytes--;
-    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
-    c.work.struct_bytes += 2;
-    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
-    c.work.struct_bytes--;
-    c.work.queue = back;
-    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
-    c.work.queue = t.queue;
-    stoc_queue_stop(t.queue);
-    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_ECLOSED);
-    stoc_work_end(&c.work);
+    EQUAL(stoc_work(&worker.work, 1, NULL, 1), STOC_EINVAL);
+    EQUAL(stoc_work(&worker.work, 1, back, 0), STOC_EINVAL);
+    EQUAL(stoc_work(&worker.work, 1, back, 2), 0);
+    worker.work.finish = NULL;
+    EQUAL(stoc_work(&worker.work, 1, back, 2), STOC_EINVAL);
+    worker.work.finish = finish;
+    worker.work.struct_bytes--;
+    EQUAL(stoc_work(&worker.work, 1, back, 2), STOC_EINVAL);
+    worker.work.struct_bytes += 2;
+    EQUAL(stoc_work(&worker.work, 1, back, 2), STOC_EINVAL);
+    worker.work.struct_bytes--;
+    worker.work.queue = back;
+    EQUAL(stoc_work(&worker.work, 1, back, 2), STOC_EINVAL);
+    worker.work.queue = test.queue;
+    stoc_queue_stop(test.queue);
+    EQUAL(stoc_work(&worker.work, 1, back, 2), STOC_ECLOSED);
+    stoc_work_end(&worker.work);
     stoc_work_end(NULL);
-    end(&t, &c); /* and again */
+    end(); /* and again */
 }

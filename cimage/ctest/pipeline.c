@@ -85,14 +85,18 @@ static int64_t one_file(const struct file *f, int64_t label)
     return (int64_t)add_file("a.jpg", f->bytes, f->size, label);
 }
 
+/* What was loaded last. */
+static const void *sample;
+static size_t sample_bytes;
+
+static int load(int64_t index) { return stoc_image_load(worker, index, &sample, &sample_bytes); }
+
 /* Makes a row of a sample: a code. */
 static int make_row(const struct stoc_image_pipeline *p, int64_t index, uint64_t seed, void *buffer, uint32_t row)
 {
-    const void *sample;
-    size_t bytes;
     EQUAL(stoc_image_follow(worker, p), 0);
-    int code = stoc_image_load(worker, index, &sample, &bytes);
-    return code ? code : stoc_image_finish(worker, seed, sample, bytes, buffer, row);
+    int code = load(index);
+    return code ? code : stoc_image_finish(worker, seed, sample, sample_bytes, buffer, row);
 }
 
 static void decoded(const struct file *f, const struct stoc_image_decode *how, uint8_t *dst)
@@ -112,17 +116,16 @@ TEST_IF(!FOR_RACES, from_file_to_row)
                                             .fit = STOC_IMAGE_CROP}, expected);
     for (int way = 0; way < 6; way++) {
         struct stoc_image_pipeline p = way % 3 ? extents(way % 3 == 2) : fixed();
-        const void *sample;
-        size_t bytes, begin;
+        size_t begin;
         p.labelled = way < 3;
         EQUAL(stoc_image_follow(worker, &p), 0);
-        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+        EQUAL(load(index), 0);
         size_t whole = extents_of(&p, p.encoded ? f.size : PICTURE, &begin);
-        EQUAL(bytes, p.extents ? whole : p.sample_bytes);
+        EQUAL(sample_bytes, p.extents ? whole : p.sample_bytes);
         if (p.encoded)
             EQUAL(memcmp((const char *)sample + begin, f.bytes, f.size), 0);
         memset(buffer, 0, 64 * PICTURE + 64 * 8);
-        EQUAL(stoc_image_finish(worker, 1, sample, bytes, buffer, 5), 0);
+        EQUAL(stoc_image_finish(worker, 1, sample, sample_bytes, buffer, 5), 0);
         EQUAL(memcmp(buffer + 5 * PICTURE, expected, PICTURE), 0);
         EQUAL(*(int64_t *)(void *)(buffer + 64 * PICTURE + 5 * 8), p.labelled ? -77 : 0);
         EQUAL(buffer[5 * PICTURE - 1] | buffer[6 * PICTURE], 0);
@@ -146,19 +149,17 @@ TEST_IF(!FOR_RACES, pictures_of_any_size)
             uint8_t expected[WIDTH * HEIGHT * 3], row[WIDTH * HEIGHT * 3 + 8];
             struct stoc_image_decode how = {.width = width, .height = height, .layout = STOC_IMAGE_HWC};
             decoded(&f, &how, expected);
-            const void *sample;
-            size_t bytes;
             EQUAL(stoc_image_follow(worker, &p), 0);
-            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
-            EQUAL(stoc_image_finish(worker, 1, sample, bytes, row, 0), 0);
+            EQUAL(load(index), 0);
+            EQUAL(stoc_image_finish(worker, 1, sample, sample_bytes, row, 0), 0);
             EQUAL(memcmp(row, expected, (size_t)3 * width * height), 0);
             p.picture_height = height + 1; /* samples of another size come back */
-            EQUAL(stoc_image_load(worker, index, &sample, &bytes), encoded ? 0 : STOC_IMAGE_EUNSUPPORTED);
+            EQUAL(load(index), encoded ? 0 : STOC_IMAGE_EUNSUPPORTED);
             p.picture_height = 0;
-            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+            EQUAL(load(index), 0);
             p.decode.max_pixels = WIDTH * HEIGHT - 1;
-            EQUAL(encoded ? stoc_image_finish(worker, 1, sample, bytes, row, 0)
-                          : stoc_image_load(worker, index, &sample, &bytes), STOC_IMAGE_ETOOLARGE);
+            EQUAL(encoded ? stoc_image_finish(worker, 1, sample, sample_bytes, row, 0) : load(index),
+                  STOC_IMAGE_ETOOLARGE);
         }
     free(f.bytes);
 }
@@ -228,15 +229,14 @@ TEST_IF(!FOR_RACES, steps_at_the_limit)
         p.decode.max_pixels = 4 * WIDTH * HEIGHT - turn % 2;
         p.steps = steps;
         p.step_count = 2;
-        const void *sample;
-        size_t bytes;
         uint8_t row[PICTURE + 8];
         EQUAL(stoc_image_follow(worker, &p), 0);
-        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
-        EQUAL(stoc_image_finish(worker, 1, sample, bytes, row, 0), encoded && turn % 2 ? STOC_IMAGE_ETOOLARGE : 0);
+        EQUAL(load(index), 0);
+        EQUAL(stoc_image_finish(worker, 1, sample, sample_bytes, row, 0),
+              encoded && turn % 2 ? STOC_IMAGE_ETOOLARGE : 0);
         p.step_count = p.before_count = encoded ? 0 : 2;
         if (!encoded)
-            EQUAL(stoc_image_load(worker, index, &sample, &bytes), turn % 2 ? STOC_IMAGE_ETOOLARGE : 0);
+            EQUAL(load(index), turn % 2 ? STOC_IMAGE_ETOOLARGE : 0);
     }
     free(f.bytes);
 }
@@ -303,15 +303,13 @@ TEST_IF(!FOR_RACES, boxes_without_pixels)
                                               .short_side = turn / 8 % 2 ? 20 : 0};
         p.steps = steps;
         p.step_count = 2;
-        const void *sample;
-        size_t bytes;
         uint8_t row[PICTURE + 8] = {0};
         memcpy(p.row_shape, (uint32_t[]){steps[0].height, steps[0].width, 3}, sizeof p.row_shape);
         p.row_label_at = PICTURE;
         EQUAL(stoc_image_follow(worker, &p), 0);
-        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+        EQUAL(load(index), 0);
         for (uint64_t seed = 0; seed < 5; seed++)
-            EQUAL(stoc_image_finish(worker, seed, sample, bytes, row, 0), STOC_IMAGE_EUNSUPPORTED);
+            EQUAL(stoc_image_finish(worker, seed, sample, sample_bytes, row, 0), STOC_IMAGE_EUNSUPPORTED);
         CHECK(strstr(stoc_image_message(worker), "a side of a box has 0 pixels"));
     }
     free(f.bytes);
@@ -338,15 +336,13 @@ TEST_IF(!FOR_RACES, steps_before_the_cache)
             p.steps = steps;
             p.step_count = 4;
             p.before_count = way ? 1 + (uint32_t)turn % 2 : 0;
-            const void *sample;
-            size_t bytes;
             EQUAL(stoc_image_follow(worker, &p), 0);
-            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+            EQUAL(load(index), 0);
             if (p.before_count == 2)
-                EQUAL(bytes, 192 + ((size_t)3 * steps[1].height * steps[1].width + ALIGN - 1) / ALIGN * ALIGN);
-            EQUAL(stoc_image_finish(worker, (uint64_t)turn, sample, bytes, rows[way], 0), 0);
+                EQUAL(sample_bytes, 192 + ((size_t)3 * steps[1].height * steps[1].width + ALIGN - 1) / ALIGN * ALIGN);
+            EQUAL(stoc_image_finish(worker, (uint64_t)turn, sample, sample_bytes, rows[way], 0), 0);
             p.picture_width = 9; /* samples of another size come back */
-            others += p.before_count && stoc_image_load(worker, index, &sample, &bytes) == STOC_IMAGE_EUNSUPPORTED;
+            others += p.before_count && load(index) == STOC_IMAGE_EUNSUPPORTED;
         }
         EQUAL(memcmp(rows[0], rows[1], PICTURE), 0);
         EQUAL(memcmp(rows[0] + ROW, rows[1] + ROW, 8), 0);
@@ -407,10 +403,10 @@ static struct stoc_image_pipeline of_tar(bool encoded)
     return p;
 }
 
-static int64_t label_of(const void *sample, size_t bytes)
+static int64_t label_loaded(void)
 {
     int64_t label;
-    memcpy(&label, (const char *)sample + bytes - ALIGN, sizeof label);
+    memcpy(&label, (const char *)sample + sample_bytes - ALIGN, sizeof label);
     return label;
 }
 
@@ -429,14 +425,13 @@ TEST_IF(!FOR_RACES, parts_of_a_file)
         EQUAL(stoc_image_follow(worker, &p), 0);
         decoded(&f, &p.decode, expected);
         for (int k = 0; k < 8; k++) {
-            const void *sample;
-            size_t bytes, begin;
-            EQUAL(stoc_image_load(worker, k % 4, &sample, &bytes), 0);
-            EQUAL(extents_of(&p, p.encoded ? f.size : PICTURE, &begin), bytes);
+            size_t begin;
+            EQUAL(load(k % 4), 0);
+            EQUAL(extents_of(&p, p.encoded ? f.size : PICTURE, &begin), sample_bytes);
             size_t n = p.encoded ? f.size : PICTURE;
             EQUAL(memcmp((const char *)sample + begin, p.encoded ? f.bytes : expected, n), 0);
             if (p.labelled)
-                EQUAL(label_of(sample, bytes), 100 + k % 4);
+                EQUAL(label_loaded(), 100 + k % 4);
             EQUAL(descriptors[0] != 0, turn % 3 != 0);
         }
     }
@@ -450,8 +445,6 @@ TEST_IF(!FOR_RACES, parts_of_files_that_change)
 {
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
     for (int turn = 0; turn < 16; turn++) {
-        const void *sample;
-        size_t bytes;
         int change = turn % 4, open_before = turn / 4 % 2;
         no_files();
         add_tar("t.tar", &f, turn / 8 ? 20000 : 700, 4);
@@ -459,7 +452,7 @@ TEST_IF(!FOR_RACES, parts_of_files_that_change)
         p.files = 1;
         EQUAL(stoc_image_follow(worker, &p), 0);
         if (open_before)
-            EQUAL(stoc_image_load(worker, 1, &sample, &bytes), 0);
+            EQUAL(load(1), 0);
         if (change == 0)
             REQUIRE(truncate(path_of("t.tar"), stamps[0].bytes - 1) == 0);
         else if (change == 1) { /* by a nanosecond */
@@ -472,11 +465,9 @@ TEST_IF(!FOR_RACES, parts_of_files_that_change)
         } else
             REQUIRE(unlink(path_of("t.tar")) == 0);
         int kept = change >= 2 && open_before; /* the descriptor is that of the old file, which is as it was */
-        EQUAL(stoc_image_load(worker, 3, &sample, &bytes),
-              kept ? 0 : change == 0 || change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
+        EQUAL(load(3), kept ? 0 : change == 0 || change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
         CHECK(kept || strlen(stoc_image_message(worker)) > 5);
-        EQUAL(stoc_image_load(worker, 0, &sample, &bytes),
-              kept ? 0 : change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
+        EQUAL(load(0), kept ? 0 : change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
         EQUAL(descriptors[0] != 0, open_before); /* a file that is wrong does not stay open */
     }
     no_files();
@@ -484,8 +475,6 @@ TEST_IF(!FOR_RACES, parts_of_files_that_change)
     struct stoc_image_place right = places[0];
     for (int turn = 0; turn < 9; turn++) {
         struct stoc_image_pipeline p = of_tar(true);
-        const void *sample;
-        size_t bytes;
         places[0] = right;
         int64_t *numbers[] = {&places[0].at, &places[0].label};
         if (turn < 8)
@@ -493,8 +482,7 @@ TEST_IF(!FOR_RACES, parts_of_files_that_change)
         else
             places[0].file = (uint32_t)samples;
         EQUAL(stoc_image_follow(worker, &p), 0);
-        EQUAL(stoc_image_load(worker, 0, &sample, &bytes),
-              turn == 6 || turn == 7 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_EINVAL);
+        EQUAL(load(0), turn == 6 || turn == 7 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_EINVAL);
     }
     no_files();
     free(f.bytes);
@@ -519,8 +507,7 @@ TEST_IF(!FOR_RACES, labels_are_parsed_strictly)
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
     for (size_t k = 0; k < sizeof labels / sizeof *labels; k++)
         for (int json = 0; json < 2; json++) {
-            const void *sample;
-            size_t n = strlen(labels[k].text), bytes;
+            size_t n = strlen(labels[k].text);
             uint8_t *tar = malloc(n + f.size);
             memcpy(tar, labels[k].text, n);
             memcpy(tar + n, f.bytes, f.size);
@@ -532,9 +519,9 @@ TEST_IF(!FOR_RACES, labels_are_parsed_strictly)
             struct stoc_image_pipeline p = extents(true);
             EQUAL(stoc_image_follow(worker, &p), 0);
             bool reads = json ? labels[k].in_json : labels[k].in_int;
-            EQUAL(stoc_image_load(worker, 0, &sample, &bytes), reads ? 0 : STOC_IMAGE_EUNSUPPORTED);
+            EQUAL(load(0), reads ? 0 : STOC_IMAGE_EUNSUPPORTED);
             if (reads)
-                EQUAL(label_of(sample, bytes), labels[k].value);
+                EQUAL(label_loaded(), labels[k].value);
             free(tar);
         }
     free(f.bytes);
@@ -574,16 +561,14 @@ TEST(files_of_other_kinds)
     static const int codes[] = {STOC_IMAGE_ESYSTEM, STOC_IMAGE_ESYSTEM, STOC_IMAGE_EKIND, STOC_IMAGE_EKIND,
                                 STOC_IMAGE_EFORMAT};
     struct stoc_image_pipeline p = fixed();
-    const void *sample;
-    size_t bytes;
     EQUAL(stoc_image_follow(worker, &p), 0);
     for (int k = 0; k < 5; k++)
-        EQUAL(stoc_image_load(worker, k, &sample, &bytes), codes[k]);
+        EQUAL(load(k), codes[k]);
     pthread_t writer;
     char path[128];
     struct slow slow = {strcpy(path, path_of("pipe.jpg")), &f};
     REQUIRE(pthread_create(&writer, NULL, write_slowly, &slow) == 0);
-    EQUAL(stoc_image_load(worker, 5, &sample, &bytes), 0);
+    EQUAL(load(5), 0);
     pthread_join(writer, NULL);
     uint8_t expected[PICTURE];
     decoded(&f, &p.decode, expected);
@@ -638,12 +623,10 @@ TEST_IF(!FOR_RACES, nothing_outside_is_touched)
         int way = turn % 3;
         struct stoc_image_pipeline p = way ? extents(way == 2) : fixed();
         struct stoc_image_step steps[9];
-        const void *sample;
-        size_t bytes;
         p.labelled = below(3) != 0;
         EQUAL(stoc_image_follow(worker, &p), 0);
-        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
-        size_t shorter = turn % 7 == 6 ? below((uint32_t)bytes) : bytes;
+        EQUAL(load(index), 0);
+        size_t shorter = turn % 7 == 6 ? below((uint32_t)sample_bytes) : sample_bytes;
         uint8_t *copy = guarded(shorter);
         memcpy(copy, sample, shorter);
         for (int k = turn % 5 == 4 ? 3 : 0; k > 0 && shorter; k--) /* numbers of the header, mostly */
@@ -699,11 +682,11 @@ static int do_passes(const uint8_t *pixels, const struct stoc_image_augment *pas
 TEST_IF(!FOR_RACES, plans_are_those_of_pipelines)
 {
     no_files();
-    uint8_t sample[PICTURE + 16];
+    uint8_t stored[PICTURE + 16];
     int alike = 0, floats = 0, misfits = 0;
     for (int turn = 0; turn < 4000; turn++) {
-        for (size_t k = 0; k < sizeof sample; k++)
-            sample[k] = (uint8_t)below(256);
+        for (size_t k = 0; k < sizeof stored; k++)
+            stored[k] = (uint8_t)below(256);
         struct stoc_image_pipeline p = fixed();
         struct stoc_image_step steps[9];
         p.steps = steps;
@@ -724,10 +707,10 @@ TEST_IF(!FOR_RACES, plans_are_those_of_pipelines)
         p.row_label_at = 64 * PICTURE;
         static uint8_t row[64 * PICTURE + 8];
         EQUAL(stoc_image_follow(worker, &p), 0);
-        int finished = stoc_image_finish(worker, (uint64_t)turn, sample, sizeof sample, row, 0);
+        int finished = stoc_image_finish(worker, (uint64_t)turn, stored, sizeof stored, row, 0);
         uint8_t *made;
         size_t size;
-        int done = code ? code : do_passes(sample + 8, passes, count, &made, &size);
+        int done = code ? code : do_passes(stored + 8, passes, count, &made, &size);
         if (code) /* a pass before the step that does not fit may fail first */
             CHECK(finished < 0);
         else
@@ -879,10 +862,10 @@ static void *work(void *context)
     uint8_t first[PICTURE + 8], row[PICTURE + 8];
     EQUAL(stoc_image_follow(w, p), 0);
     for (int k = 0; k < 60; k++) {
-        const void *sample;
+        const void *own;
         size_t bytes;
-        EQUAL(stoc_image_load(w, k % (int64_t)p->samples, &sample, &bytes), 0);
-        EQUAL(stoc_image_finish(w, 9, sample, bytes, k ? row : first, 0), 0);
+        EQUAL(stoc_image_load(w, k % (int64_t)p->samples, &own, &bytes), 0);
+        EQUAL(stoc_image_finish(w, 9, own, bytes, k ? row : first, 0), 0);
         CHECK(k == 0 || memcmp(row, first, PICTURE) == 0);
     }
     stoc_image_worker_free(w);
@@ -920,14 +903,12 @@ TEST_IF(!FOR_RACES, arguments_that_are_wrong)
     add_file("a.jpg", f.bytes, f.size, 1);
     struct stoc_image_pipeline p = fixed();
     struct stoc_image_step step = {.kind = STOC_IMAGE_CENTER_CROP, .height = 1, .width = 1};
-    const void *sample;
-    size_t bytes;
     uint8_t row[PICTURE];
     stoc_image_worker *fresh = stoc_image_worker_new();
-    EQUAL(stoc_image_load(fresh, 0, &sample, &bytes), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_load(fresh, 0, &sample, &sample_bytes), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_finish(fresh, 0, row, 1, row, 0), STOC_IMAGE_EINVAL);
     stoc_image_worker_free(fresh);
-    EQUAL(stoc_image_load(NULL, 0, &sample, &bytes), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_load(NULL, 0, &sample, &sample_bytes), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_finish(NULL, 0, row, 1, row, 0), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_follow(NULL, &p), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_follow(worker, NULL), STOC_IMAGE_EINVAL);
@@ -957,14 +938,14 @@ TEST_IF(!FOR_RACES, arguments_that_are_wrong)
     WRONG((p.step_count = 1, p.steps = &step, step.kind = STOC_IMAGE_CENTER_CROP, step.width = 0));
     p = fixed();
     EQUAL(stoc_image_follow(worker, &p), 0);
-    EQUAL(stoc_image_load(worker, -1, &sample, &bytes), STOC_IMAGE_EINVAL);
-    EQUAL(stoc_image_load(worker, (int64_t)samples, &sample, &bytes), STOC_IMAGE_EINVAL);
+    EQUAL(load(-1), STOC_IMAGE_EINVAL);
+    EQUAL(load((int64_t)samples), STOC_IMAGE_EINVAL);
     p.decode.height--;
-    EQUAL(stoc_image_load(worker, 0, &sample, &bytes), STOC_IMAGE_EUNSUPPORTED);
+    EQUAL(load(0), STOC_IMAGE_EUNSUPPORTED);
     p.decode.height++;
-    EQUAL(stoc_image_load(worker, 0, &sample, &bytes), 0);
-    EQUAL(stoc_image_finish(worker, 0, NULL, bytes, row, 0), STOC_IMAGE_EINVAL);
-    EQUAL(stoc_image_finish(worker, 0, sample, bytes - 1, row, 0), STOC_IMAGE_EUNSUPPORTED);
+    EQUAL(load(0), 0);
+    EQUAL(stoc_image_finish(worker, 0, NULL, sample_bytes, row, 0), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_finish(worker, 0, sample, sample_bytes - 1, row, 0), STOC_IMAGE_EUNSUPPORTED);
     free(f.bytes);
 }
 
