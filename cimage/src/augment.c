@@ -1,9 +1,6 @@
 /* stoc_image_augment: from a uint8 picture to a row of a batch. */
 #include "image.h"
 
-#include <math.h>
-#include <string.h>
-
 /* The part of the window that is inside the picture, in columns and rows of the window. */
 struct inside {
     uint32_t x, y, width, height;

@@ -1,8 +1,6 @@
 /* The decode of a file: its format, and what all formats share, from the rows of the file's picture to the result. */
 #include "image.h"
 
-#include <string.h>
-
 /* The kind of a picture by its first bytes; NULL: no known kind. */
 static const char *kind_of(const uint8_t *file, size_t bytes)
 {

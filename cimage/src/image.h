@@ -3,9 +3,11 @@
 #ifndef IMAGE_H
 #define IMAGE_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "../stocached_image.h"
 

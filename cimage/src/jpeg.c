@@ -3,7 +3,6 @@
 
 #include <setjmp.h>
 #include <stdio.h>
-#include <string.h>
 
 #include <jerror.h>
 #include <jpeglib.h>

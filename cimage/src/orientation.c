@@ -1,8 +1,6 @@
 /* The orientation of a picture: in EXIF data, which is a TIFF file, or in XMP, as Pillow's exif_transpose finds it. */
 #include "image.h"
 
-#include <string.h>
-
 static uint64_t number(const uint8_t *p, size_t bytes, bool little)
 {
     uint64_t n = 0;

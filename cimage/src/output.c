@@ -1,9 +1,6 @@
 /* Rows of the result: normalisation, dtype, layout, and the erased box. */
 #include "image.h"
 
-#include <math.h>
-#include <string.h>
-
 size_t bytes_of(int dtype)
 {
     return dtype == STOC_IMAGE_UINT8 ? 1 : dtype == STOC_IMAGE_FLOAT32 ? 4 : 2;

@@ -1,8 +1,6 @@
 /* Passes over a picture, and the decode before the first one. */
 #include "image.h"
 
-#include <string.h>
-
 /* Width and height of the decoded picture of a file. */
 static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct stoc_image_decode *how)
 {

@@ -1,8 +1,6 @@
 /* What a worker of a loader does with a sample: before the cache stoc_image_load, after it stoc_image_finish. */
 #include "image.h"
 
-#include <string.h>
-
 enum {
     FIELD_HEADER = 40, /* bytes of an extent header for each field: u64 bytes, eight u32 dimensions */
     ALIGN = 64         /* alignment of fields */

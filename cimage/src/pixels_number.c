@@ -6,8 +6,6 @@
  * right answer. */
 #include "image.h"
 
-#include <string.h>
-
 enum {
     SIDE = 45, /* no multiple of a block: edges are filled */
     MOST = 65536,

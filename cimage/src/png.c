@@ -3,8 +3,6 @@
  * numbers that the file's palette lacks. */
 #include "image.h"
 
-#include <string.h>
-
 #include <libdeflate.h>
 #include <png.h>
 #include <zlib.h>

@@ -3,8 +3,6 @@
  * is resized down first, so that the result is that of the transposed picture. */
 #include "image.h"
 
-#include <string.h>
-
 static size_t rounded(size_t n) { return (n + BAND - 1) / BAND * BAND; }
 
 static size_t middle_rows(const struct resize *r)

@@ -1,8 +1,6 @@
 /* Steps, and how they become as few passes over a picture as possible (docs/spec/image.md, Plans). */
 #include "image.h"
 
-#include <math.h>
-
 enum { TRIES = 10 /* torchvision's tries, until a random box fits */, CHANNELS = 3 };
 
 /* What the steps do to a picture. */

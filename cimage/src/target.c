@@ -1,7 +1,6 @@
 /* Which sides a picture gets, and which part of it a decode takes (docs/spec/image.md, Decode). */
 #include "image.h"
 
-#include <math.h>
 #include <stdio.h>
 
 /* As Python's round((a - b) / 2). */

@@ -3,8 +3,6 @@
 #include "image.h"
 #include "processor.h"
 
-#include <string.h>
-
 static void transpose_in(uint8_t *dst, const uint8_t *const rows[BAND], size_t from, size_t columns)
 {
     for (size_t r = 0; r < BAND; r++)

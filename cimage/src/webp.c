@@ -1,8 +1,6 @@
 /* WebP files, by libwebp. Of an animation, it decodes the first frame, on a canvas that is black elsewhere. */
 #include "image.h"
 
-#include <string.h>
-
 #include <webp/decode.h>
 #include <webp/demux.h>
 

@@ -1,9 +1,6 @@
 /* The weights of an antialiased resize, as Pillow computes them: docs/spec/image.md. */
 #include "image.h"
 
-#include <math.h>
-#include <string.h>
-
 static double bilinear(double x)
 {
     x = fabs(x);

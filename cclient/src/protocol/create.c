@@ -254,10 +254,5 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
         code = fail_system(error, "read", "/dev/urandom");
     else
         code = name ? create_in_directory(c, &h, options, error) : create_unnamed(c, &h, options, error);
-    if (code < 0) {
-        free_handle(c);
-        return code;
-    }
-    *out = c;
-    return 0;
+    return end_open(c, code, out);
 }

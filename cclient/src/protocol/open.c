@@ -180,6 +180,15 @@ static void find_path(stoc_cache *c)
         memset(c->path, 0, sizeof c->path);
 }
 
+INTERNAL int end_open(stoc_cache *c, int code, stoc_cache **out)
+{
+    if (code < 0)
+        free_handle(c);
+    else
+        *out = c;
+    return code;
+}
+
 INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error)
 {
     int code = begin_open(out, "handle", "", "", error);
@@ -203,14 +212,9 @@ int stoc_open(const char *name_or_path, unsigned flags, const char *fingerprint,
     code = open_file(path, &c->fd, &c->read_only, error);
     if (code == 0)
         code = attach_file(c, fingerprint, NULL, !process, error);
-    if (code < 0) {
-        free_handle(c);
-        return code;
-    }
-    if (process)
+    if (code == 0 && process)
         find_path(c);
-    *out = c;
-    return 0;
+    return end_open(c, code, out);
 }
 
 int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out, struct stoc_error *error)
@@ -236,13 +240,9 @@ int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache *
         return STOC_EMEMORY;
     c->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     code = c->fd < 0 ? fail_system(error, "duplicate", "the descriptor") : attach_file(c, NULL, uuid, false, error);
-    if (code < 0) {
-        free_handle(c);
-        return code;
-    }
-    find_path(c);
-    *out = c;
-    return 0;
+    if (code == 0)
+        find_path(c);
+    return end_open(c, code, out);
 }
 
 /* ------------------------------------------------------------ close, unlink */

@@ -177,6 +177,7 @@ INTERNAL stoc_cache *new_handle(unsigned open_flags, struct stoc_error *error);
 INTERNAL void free_handle(stoc_cache *c);
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error);
 INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error);
+INTERNAL int end_open(stoc_cache *c, int code, stoc_cache **out); /* frees the handle after an error */
 INTERNAL int unlink_same(const char *path, int fd, struct stoc_error *error);
 
 /* disk.c */
