@@ -298,42 +298,40 @@ TEST(bad_options)
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         stoc_cache *c = (stoc_cache *)&failures;
-        struct stoc_error e = {0};
-        int code = stoc_create(table[k].name, &table[k].o, &c, &e);
-        if (code != table[k].code || c != NULL || e.code != code || !e.message[0])
-            COMPLAIN("options %zu: code %d, want %d: %s", k, code, table[k].code, e.message);
+        int code = stoc_create(table[k].name, &table[k].o, &c, &error);
+        if (code != table[k].code || c != NULL || error.code != code || !error.message[0])
+            COMPLAIN("options %zu: code %d, want %d: %s", k, code, table[k].code, error.message);
     }
     stoc_cache *c;
-    struct stoc_error e;
     struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8);
-    EQUAL(stoc_create(NULL, NULL, &c, &e), STOC_EINVAL);
-    EQUAL(stoc_create(NULL, &o, NULL, &e), STOC_EINVAL);
+    EQUAL(stoc_create(NULL, NULL, &c, &error), STOC_EINVAL);
+    EQUAL(stoc_create(NULL, &o, NULL, &error), STOC_EINVAL);
     EQUAL(stoc_create(NULL, &o, NULL, NULL), STOC_EINVAL);
     o.struct_bytes = 8;
-    EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EINVAL);
+    EQUAL(stoc_create(NULL, &o, &c, &error), STOC_EINVAL);
 }
 
 TEST(names)
 {
-    struct stoc_error e;
     stoc_cache *c = make("first",
                          OPTIONS(.samples = 5, .sample_bytes = 8, .fingerprint = "cats v1", .limit_bytes = 4 << 20)),
                *d = NULL;
     struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
-    EQUAL(stoc_create("first", &o, &d, &e), STOC_EEXIST);
-    CHECK(strstr(e.message, "policy") == NULL);
+    EQUAL(stoc_create("first", &o, &d, &error), STOC_EEXIST);
+    CHECK(strstr(error.message, "policy") == NULL);
     o.policy = STOC_POLICY_LRU;
-    EQUAL(stoc_create("first", &o, &d, &e), STOC_EEXIST);
-    CHECK(strstr(e.message, "exists with the policy first-come, and lru was asked for; attach to it, take another name"));
-    EQUAL(stoc_open(path_in_scratch("none"), 0, NULL, &d, &e), STOC_ENOENT);
-    EQUAL(stoc_open(path_in_scratch("first"), 0, "dogs", &d, &e), STOC_EFINGERPRINT);
-    EQUAL(stoc_open("stoc-test-no-such-name", 0, NULL, &d, &e), STOC_ENOENT);
-    EQUAL(stoc_open("", 0, NULL, &d, &e), STOC_EINVAL);
-    EQUAL(stoc_open(NULL, 0, NULL, &d, &e), STOC_EINVAL);
-    EQUAL(stoc_open(".hidden", 0, NULL, &d, &e), STOC_EINVAL);
-    EQUAL(stoc_open(path_in_scratch("first"), 8, NULL, &d, &e), STOC_EINVAL);
+    EQUAL(stoc_create("first", &o, &d, &error), STOC_EEXIST);
+    CHECK(strstr(error.message,
+                 "exists with the policy first-come, and lru was asked for; attach to it, take another name"));
+    EQUAL(stoc_open(path_in_scratch("none"), 0, NULL, &d, &error), STOC_ENOENT);
+    EQUAL(stoc_open(path_in_scratch("first"), 0, "dogs", &d, &error), STOC_EFINGERPRINT);
+    EQUAL(stoc_open("stoc-test-no-such-name", 0, NULL, &d, &error), STOC_ENOENT);
+    EQUAL(stoc_open("", 0, NULL, &d, &error), STOC_EINVAL);
+    EQUAL(stoc_open(NULL, 0, NULL, &d, &error), STOC_EINVAL);
+    EQUAL(stoc_open(".hidden", 0, NULL, &d, &error), STOC_EINVAL);
+    EQUAL(stoc_open(path_in_scratch("first"), 8, NULL, &d, &error), STOC_EINVAL);
     CHECK(d == NULL);
-    REQUIRE(stoc_open(path_in_scratch("first"), 0, "cats v1", &d, &e) == 0);
+    REQUIRE(stoc_open(path_in_scratch("first"), 0, "cats v1", &d, &error) == 0);
     struct stoc_info info = info_of(d);
     CHECK(info.decode[0] == 0);
     struct stoc_info other = {.struct_bytes = offsetof(struct stoc_info, decode), .decode = "not touched"};
@@ -343,8 +341,8 @@ TEST(names)
     EQUAL(info.limit_bytes, 4 << 20);
     EQUAL(put(c, 1, 8, 1, 0), STOC_STORED);
     EQUAL(holds(d, 1, 8, 1), 1);
-    EQUAL(stoc_unlink(path_in_scratch("first"), &e), 0);
-    EQUAL(stoc_unlink(path_in_scratch("first"), &e), STOC_ENOENT);
+    EQUAL(stoc_unlink(path_in_scratch("first"), &error), 0);
+    EQUAL(stoc_unlink(path_in_scratch("first"), &error), STOC_ENOENT);
     EQUAL(put(d, 2, 8, 1, 0), STOC_STORED); /* an attached client goes on */
     EQUAL(holds(c, 2, 8, 1), 1);
     stoc_close(c);
@@ -358,7 +356,7 @@ TEST(names)
     EQUAL(access(path_in_scratch("goes"), F_OK), -1);
     c = make("goes", OPTIONS(.samples = 5, .sample_bytes = 8, .unlink_last = 1));
     REQUIRE(stoc_info(c, &info) == 0);
-    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &e) == 0); /* the last user may have attached by descriptor */
+    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &error) == 0); /* the last user may have attached by descriptor */
     stoc_close(c);
     stoc_close(d);
     EQUAL(access(path_in_scratch("goes"), F_OK), -1);
@@ -369,32 +367,31 @@ TEST(names)
 
 TEST(descriptors)
 {
-    struct stoc_error e;
     stoc_cache *c = small(), *d = NULL;
     struct stoc_info info = info_of(c);
     CHECK(info.path[0] == 0 && info.fd >= 0);
     EQUAL(fcntl(info.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
     EQUAL(ftruncate(info.fd, 4096), -1); /* sealed */
-    EQUAL(stoc_open_fd(-1, 0, NULL, &d, &e), STOC_EINVAL);
-    EQUAL(stoc_open_fd(9999, 0, NULL, &d, &e), STOC_EINVAL);
+    EQUAL(stoc_open_fd(-1, 0, NULL, &d, &error), STOC_EINVAL);
+    EQUAL(stoc_open_fd(9999, 0, NULL, &d, &error), STOC_EINVAL);
     unsigned char other[16] = {1};
-    EQUAL(stoc_open_fd(info.fd, 0, other, &d, &e), STOC_EFORMAT);
-    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &e) == 0);
+    EQUAL(stoc_open_fd(info.fd, 0, other, &d, &error), STOC_EFORMAT);
+    REQUIRE(stoc_open_fd(info.fd, 0, info.uuid, &d, &error) == 0);
     EQUAL(put(d, 1, BYTES, 1, 0), STOC_STORED);
     EQUAL(holds(c, 1, BYTES, 1), 1);
     stoc_close(d);
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), info.fd);
-    REQUIRE(stoc_open(path, 0, NULL, &d, &e) == 0);
+    REQUIRE(stoc_open(path, 0, NULL, &d, &error) == 0);
     EQUAL(holds(d, 1, BYTES, 1), 1);
     stoc_close(d);
     int read_only = open(path, O_RDONLY), append = open(path, O_RDWR | O_APPEND);
-    REQUIRE(stoc_open_fd(read_only, 0, NULL, &d, &e) == 0);
+    REQUIRE(stoc_open_fd(read_only, 0, NULL, &d, &error) == 0);
     EQUAL(put(d, 2, BYTES, 1, 0), STOC_EREADONLY);
     stoc_count_passed(d, 1);
     EQUAL(stats_of(d).passed, 0); /* not counted */
     stoc_close(d);
-    EQUAL(stoc_open_fd(append, 0, NULL, &d, &e), STOC_EINVAL);
+    EQUAL(stoc_open_fd(append, 0, NULL, &d, &error), STOC_EINVAL);
     close(read_only);
     close(append);
     stoc_close(c);
@@ -402,16 +399,15 @@ TEST(descriptors)
 
 TEST(the_client_table_is_full)
 {
-    struct stoc_error e;
     stoc_cache *c = make(NULL, OPTIONS(.samples = 5, .sample_bytes = 8)), *others[16], *d;
     for (int k = 1; k < 16; k++)
         others[k] = join_fd(c);
     struct stoc_info info = info_of(c);
-    EQUAL(stoc_open_fd(info.fd, 0, NULL, &d, &e), STOC_ECLIENTS);
-    CHECK(strstr(e.message, "16") != NULL);
+    EQUAL(stoc_open_fd(info.fd, 0, NULL, &d, &error), STOC_ECLIENTS);
+    CHECK(strstr(error.message, "16") != NULL);
     EQUAL(stats_of(c).clients_live, 16);
     stoc_close(others[7]);
-    REQUIRE(stoc_open_fd(info.fd, 0, NULL, &d, &e) == 0);
+    REQUIRE(stoc_open_fd(info.fd, 0, NULL, &d, &error) == 0);
     stoc_close(d);
     for (int k = 1; k < 16; k++)
         if (k != 7)

@@ -30,7 +30,6 @@ TEST(versions)
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         unsigned char page[STOC_HEADER_BYTES];
-        struct stoc_error e = {0};
         stoc_cache *c;
         memcpy(page, whole, sizeof page);
         page[table[k].at] = table[k].value;
@@ -38,9 +37,9 @@ TEST(versions)
             page[table[k].also] = 'c';
         sign(page);
         REQUIRE(pwrite(fd, page, sizeof page, 0) == STOC_HEADER_BYTES);
-        EQUAL(stoc_open(path, 0, NULL, &c, &e), table[k].code);
+        EQUAL(stoc_open(path, 0, NULL, &c, &error), table[k].code);
         if (table[k].code != 0) {
-            CHECK(strstr(e.message, table[k].word) != NULL);
+            CHECK(strstr(error.message, table[k].word) != NULL);
             continue;
         }
         struct stoc_info info = {.struct_bytes = sizeof info};
@@ -56,7 +55,6 @@ TEST(versions)
 TEST(other_version_replaced)
 {
     struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
-    struct stoc_error e = {0};
     char user[32];
     stoc_cache *old = make("old", o), *c = NULL;
     unsigned char version = STOC_LAYOUT_VERSION + 1;
@@ -64,19 +62,19 @@ TEST(other_version_replaced)
     REQUIRE(pwrite(fd, &version, 1, STOC_HEADER_VERSION) == 1);
     close(fd);
     snprintf(user, sizeof user, "processes %d (", (int)getpid());
-    EQUAL(stoc_create("old", &o, &c, &e), STOC_EVERSION);
-    CHECK(strstr(e.message, "layout 2,") && strstr(e.message, user) && strstr(e.message, "end them"));
+    EQUAL(stoc_create("old", &o, &c, &error), STOC_EVERSION);
+    CHECK(strstr(error.message, "layout 2,") && strstr(error.message, user) && strstr(error.message, "end them"));
     stoc_close(old);
-    EQUAL(stoc_create("old", &o, &c, &e), 0);
-    CHECK(e.code == 0 && strstr(e.message, "layout 2,") && strstr(e.message, "an empty cache has replaced it"));
-    EQUAL(stoc_create("old", &o, &old, &e), STOC_EEXIST);
+    EQUAL(stoc_create("old", &o, &c, &error), 0);
+    CHECK(error.code == 0 && strstr(error.message, "layout 2,") &&
+          strstr(error.message, "an empty cache has replaced it"));
+    EQUAL(stoc_create("old", &o, &old, &error), STOC_EEXIST);
     stoc_close(c);
-    EQUAL(stoc_unlink(path_in_scratch("old"), &e), 0);
+    EQUAL(stoc_unlink(path_in_scratch("old"), &error), 0);
 }
 
 TEST(other_files)
 {
-    struct stoc_error e;
     stoc_cache *c = NULL;
     stoc_close(make("real", OPTIONS(.samples = 5, .sample_bytes = 8)));
     REQUIRE(mkdir(path_in_scratch("directory"), 0700) == 0);
@@ -101,19 +99,19 @@ TEST(other_files)
         const char *path = path_in_scratch(table[k].name);
         struct stat before, after;
         bool there = lstat(path, &before) == 0;
-        if (stoc_open(path, 0, NULL, &c, &e) != table[k].open || c != NULL)
-            COMPLAIN("open %s: %d %s", table[k].name, e.code, e.message);
-        if (stoc_unlink(path, &e) != table[k].unlink)
-            COMPLAIN("unlink %s: %d %s", table[k].name, e.code, e.message);
+        if (stoc_open(path, 0, NULL, &c, &error) != table[k].open || c != NULL)
+            COMPLAIN("open %s: %d %s", table[k].name, error.code, error.message);
+        if (stoc_unlink(path, &error) != table[k].unlink)
+            COMPLAIN("unlink %s: %d %s", table[k].name, error.code, error.message);
         if (there && (lstat(path, &after) != 0 || before.st_ino != after.st_ino || before.st_size != after.st_size))
             COMPLAIN("%s is not what it was", table[k].name);
         struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
         if (there)
-            EQUAL(stoc_create(table[k].name, &o, &c, &e), STOC_EEXIST);
+            EQUAL(stoc_create(table[k].name, &o, &c, &error), STOC_EEXIST);
     }
-    EQUAL(stoc_open("/dev/null", 0, NULL, &c, &e), STOC_EPERM);
-    EQUAL(stoc_open_fd(open("/dev/null", O_RDWR), 0, NULL, &c, &e), STOC_EPERM);
-    EQUAL(stoc_unlink("/dev/null", &e), STOC_EPERM);
+    EQUAL(stoc_open("/dev/null", 0, NULL, &c, &error), STOC_EPERM);
+    EQUAL(stoc_open_fd(open("/dev/null", O_RDWR), 0, NULL, &c, &error), STOC_EPERM);
+    EQUAL(stoc_unlink("/dev/null", &error), STOC_EPERM);
     EQUAL(access("/dev/null", F_OK), 0);
 }
 
@@ -121,13 +119,12 @@ TEST(foreign_owners)
 {
     if (geteuid() != 0)
         SKIP("only root can make a file of another user");
-    struct stoc_error e;
     stoc_cache *c = NULL;
     stoc_close(make("foreign", OPTIONS(.samples = 5, .sample_bytes = 8)));
     REQUIRE(chown(path_in_scratch("foreign"), 12345, 12345) == 0);
-    EQUAL(stoc_open(path_in_scratch("foreign"), 0, NULL, &c, &e), STOC_EPERM);
-    CHECK(strstr(e.message, "12345") != NULL);
-    EQUAL(stoc_unlink(path_in_scratch("foreign"), &e), STOC_EPERM);
+    EQUAL(stoc_open(path_in_scratch("foreign"), 0, NULL, &c, &error), STOC_EPERM);
+    CHECK(strstr(error.message, "12345") != NULL);
+    EQUAL(stoc_unlink(path_in_scratch("foreign"), &error), STOC_EPERM);
     EQUAL(access(path_in_scratch("foreign"), F_OK), 0);
     /* As another user: without write permission the handle is read-only; without read permission
      * EPERM. */
@@ -136,12 +133,12 @@ TEST(foreign_owners)
     IN_GOOD_CHILD({
         REQUIRE(chown(path_in_scratch("readable"), 12345, 12345) == 0 && chmod(path_in_scratch("readable"), 0400) == 0);
         REQUIRE(setuid(12345) == 0);
-        EQUAL(stoc_open(path_in_scratch("readable"), 0, NULL, &c, &e), 0);
+        EQUAL(stoc_open(path_in_scratch("readable"), 0, NULL, &c, &error), 0);
         EQUAL(put(c, 1, 8, 1, 0), STOC_EREADONLY);
         EQUAL(holds(c, 1, 8, 1), 0);
         stoc_close(c);
         REQUIRE(chmod(path_in_scratch("readable"), 0) == 0);
-        EQUAL(stoc_open(path_in_scratch("readable"), 0, NULL, &c, &e), STOC_EPERM);
+        EQUAL(stoc_open(path_in_scratch("readable"), 0, NULL, &c, &error), STOC_EPERM);
     });
 }
 
@@ -151,7 +148,6 @@ TEST(link_in_place_of_the_default_directory)
 {
     if (geteuid() != 0)
         SKIP("only root can become another user");
-    struct stoc_error e;
     stoc_cache *c = NULL;
     char link[64], path[80];
     snprintf(link, sizeof link, "/dev/shm/stocached-%u", 54323u);
@@ -164,11 +160,11 @@ TEST(link_in_place_of_the_default_directory)
         REQUIRE(setgid(54323) == 0 && setuid(54323) == 0);
         for (int k = 0; k < 2; k++) {
             const char *where = k ? path : "mine";
-            EQUAL(stoc_open(where, 0, NULL, &c, &e), STOC_EPERM);
-            CHECK(strstr(e.message, "symbolic link"));
-            EQUAL(stoc_unlink(where, &e), STOC_EPERM);
+            EQUAL(stoc_open(where, 0, NULL, &c, &error), STOC_EPERM);
+            CHECK(strstr(error.message, "symbolic link"));
+            EQUAL(stoc_unlink(where, &error), STOC_EPERM);
         }
-        EQUAL(stoc_open(path_in_scratch("mine"), 0, NULL, &c, &e), 0);
+        EQUAL(stoc_open(path_in_scratch("mine"), 0, NULL, &c, &error), 0);
         stoc_close(c);
     });
     unlink(link);

@@ -36,6 +36,7 @@
 
 static int passed, failed, skipped, failures; /* failures: of the current test */
 static jmp_buf give_up;
+__attribute__((unused)) static struct stoc_error error; /* of the last call that has details */
 static char scratch[64]; /* a directory on a tmpfs, removed at the end */
 
 #define COMPLAIN(...)                                                                                                  \
@@ -218,7 +219,6 @@ __attribute__((unused)) static struct stoc_info info_of(const stoc_cache *c)
 
 __attribute__((unused)) static stoc_cache *make(const char *name, struct stoc_options options)
 {
-    struct stoc_error error;
     stoc_cache *c;
     if (name && !options.directory)
         options.directory = scratch;
@@ -240,7 +240,6 @@ __attribute__((unused)) static const char *path_in_scratch(const char *name)
 
 __attribute__((unused)) static stoc_cache *join(const char *name, unsigned flags)
 {
-    struct stoc_error error;
     stoc_cache *c;
     if (stoc_open(path_in_scratch(name), flags, NULL, &c, &error) != 0) {
         COMPLAIN("open %s: %d %s", name, error.code, error.message);
@@ -252,7 +251,6 @@ __attribute__((unused)) static stoc_cache *join(const char *name, unsigned flags
 /* Another client of the same cache, in this process. */
 __attribute__((unused)) static stoc_cache *join_fd(stoc_cache *c)
 {
-    struct stoc_error error;
     stoc_cache *other;
     struct stoc_info info = info_of(c);
     if (stoc_open_fd(info.fd, 0, info.uuid, &other, &error) != 0) {

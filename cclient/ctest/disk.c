@@ -109,7 +109,6 @@ static ssize_t watched_pwrite(int fd, const void *data, size_t n, off_t at)
 
 static stoc_cache *open_disk(struct stoc_options options)
 {
-    struct stoc_error error;
     stoc_cache *c;
     if (stoc_disk_open(path, &options, &c, &error) != 0) {
         COMPLAIN("open %s: %d %s", path, error.code, error.message);
@@ -299,7 +298,6 @@ TEST(copies_only)
 
 static void refuses(const char *what, const char *where, struct stoc_options options, int code)
 {
-    struct stoc_error error;
     stoc_cache *c;
     EQUAL(stoc_disk_open(where, &options, &c, &error), code);
     CHECK(!c);
@@ -366,7 +364,6 @@ TEST(taken_away)
 {
     static const char *const all[] = {"removed", "replaced", "truncated", "overwritten"};
     for (int k = 0; k < 4; k++) {
-        struct stoc_error error;
         char where[256];
         stoc_cache *c = new_disk(FIXED);
         EQUAL(put_one(c, 1, false), STOC_STORED);

@@ -395,7 +395,6 @@ static int open_sockets(void)
     return n;
 }
 
-static struct stoc_error error;
 static unsigned char rows[SAMPLES][BYTES];
 static uint8_t hit[SAMPLES];
 
@@ -1050,7 +1049,6 @@ static void some_are_loaded(struct request *r)
 TEST(samples_that_programs_load)
 {
     int64_t indices[] = {0, 1, 2, 3, 4};
-    struct stoc_error error;
     stoc_cache *c = served_by(some_are_loaded, NULL);
     struct stoc_fetch_options o = WITHIN(60000);
     o.flags = STOC_FETCH_LOADS;
@@ -1090,7 +1088,6 @@ TEST(files_of_samples)
     int64_t index = 1;
     void *data = NULL;
     uint64_t length = 0;
-    struct stoc_error error;
     stoc_cache *c = served_by(send_a_file, NULL);
     struct stoc_fetch_options o = WITHIN(60000, .flags = STOC_FETCH_FILES);
     put(c, 1, BYTES, 1, 0);

@@ -288,10 +288,9 @@ TEST(a_full_table_only_stops_sets)
 
 TEST(read_only_children)
 {
-    struct stoc_error e;
     stoc_cache *c = make("read-only", OPTIONS(.samples = N, .sample_bytes = BYTES)), *r;
     EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
-    REQUIRE(stoc_open(path_in_scratch("read-only"), STOC_OPEN_READ_ONLY, NULL, &r, &e) == 0);
+    REQUIRE(stoc_open(path_in_scratch("read-only"), STOC_OPEN_READ_ONLY, NULL, &r, &error) == 0);
     IN_GOOD_CHILD(EQUAL(holds(r, 1, BYTES, 1), 1); EQUAL(put(r, 2, BYTES, 1, 0), STOC_EREADONLY));
     EQUAL(stats_of(c).clients_live, 1);
     stoc_close(r);

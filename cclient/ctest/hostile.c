@@ -43,7 +43,6 @@ static stoc_cache *create_kind(const struct kind *kind)
     o.lengths = kind->variable && !kind->disk && kind->policy % 2 == 0; /* in half of the variable-size kinds */
     if (!kind->disk)
         return make(NULL, o);
-    struct stoc_error error;
     stoc_cache *c = NULL;
     char file[128];
     snprintf(file, sizeof file, "%s/disk%d", scratch, made++);
@@ -298,7 +297,6 @@ static uint64_t lay_out(unsigned char *page)
 /* Calls everything on a file with such a header and the rest of another one, if attach accepts it. */
 static bool try_header(const unsigned char *page, const stoc_cache *from, uint64_t size, uint64_t *state)
 {
-    struct stoc_error error;
     stoc_cache *c;
     int fd = memfd_create("stoctest", MFD_CLOEXEC);
     REQUIRE(fd >= 0);

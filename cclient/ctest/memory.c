@@ -214,11 +214,10 @@ TEST(memory_is_promised_once)
     for (; n < 4 && code == 0; n += code == 0) {
         struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = third >> 20, .sample_bytes = M,
                                         .directory = n == 1 ? scratch : NULL);
-        struct stoc_error e = {0};
-        code = stoc_create(n == 1 ? "promised" : NULL, &o, &made[n], &e);
+        code = stoc_create(n == 1 ? "promised" : NULL, &o, &made[n], &error);
         if (code != 0) {
             EQUAL(code, STOC_EMEMORY);
-            CHECK(strstr(e.message, "other caches have yet to fill") != NULL);
+            CHECK(strstr(error.message, "other caches have yet to fill") != NULL);
         }
     }
     CHECK(code != 0);
@@ -226,9 +225,8 @@ TEST(memory_is_promised_once)
     if (n > 0) {
         IN_GOOD_CHILD({
             struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = (third >> 20) * 5 / 2, .sample_bytes = M);
-            struct stoc_error e = {0};
             stoc_cache *c;
-            EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
+            EQUAL(stoc_create(NULL, &o, &c, &error), STOC_EMEMORY);
         });
     }
     while (n > 0)
@@ -403,12 +401,11 @@ TEST(too_little_may_be_locked)
     IN_GOOD_CHILD({
         struct rlimit little = {64 << 10, 64 << 10};
         struct stoc_options o = OPTIONS(.samples = 10, .sample_bytes = M);
-        struct stoc_error e = {0};
         stoc_cache *c;
         REQUIRE(setrlimit(RLIMIT_MEMLOCK, &little) == 0 && setuid(65534) == 0 && mlockall(MCL_FUTURE) == 0);
-        EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
-        if (!strstr(e.message, "RLIMIT_MEMLOCK"))
-            COMPLAIN("%s", e.message);
+        EQUAL(stoc_create(NULL, &o, &c, &error), STOC_EMEMORY);
+        if (!strstr(error.message, "RLIMIT_MEMLOCK"))
+            COMPLAIN("%s", error.message);
     });
 }
 

@@ -4,7 +4,6 @@
  */
 #include "check.h"
 
-static struct stoc_error error;
 
 static stoc_epoch *open_epoch(struct stoc_order order, uint64_t number)
 {

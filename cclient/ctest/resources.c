@@ -22,23 +22,22 @@ TEST(a_full_tmpfs)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
-    struct stoc_error e;
     struct stoc_options o = IN_SMALL(.samples = 1000, .sample_bytes = 100000);
     stoc_cache *c = NULL;
-    EQUAL(stoc_create("big", &o, &c, &e), STOC_EMEMORY);
-    CHECK(strstr(e.message, small) && strstr(e.message, "16.0 MiB") && strstr(e.message, "headroom"));
+    EQUAL(stoc_create("big", &o, &c, &error), STOC_EMEMORY);
+    CHECK(strstr(error.message, small) && strstr(error.message, "16.0 MiB") && strstr(error.message, "headroom"));
     o.reserve = 1;
-    EQUAL(stoc_create("big", &o, &c, &e), STOC_EMEMORY);
+    EQUAL(stoc_create("big", &o, &c, &error), STOC_EMEMORY);
     EQUAL(rmdir(small) == 0 ? 0 : errno, EBUSY); /* no file stays, but it is mounted */
     o = IN_SMALL(.samples = 1000, .slots = 100, .sample_bytes = 100000);
-    REQUIRE(stoc_create("lazy", &o, &c, &e) == 0);
+    REQUIRE(stoc_create("lazy", &o, &c, &error) == 0);
     for (int i = 0; i < 41; i++) /* up to the end of a block of 2 MiB, which may have been allocated at once */
         EQUAL(put(c, i, 100000, 1, 0), STOC_STORED);
     /* The first cache is promised what it may still fill. A second one of that size does not fit,
      * although the space is still free. */
     stoc_cache *d = NULL;
-    EQUAL(stoc_create("second", &o, &d, &e), STOC_EMEMORY);
-    CHECK(strstr(e.message, "1 other caches") != NULL);
+    EQUAL(stoc_create("second", &o, &d, &error), STOC_EMEMORY);
+    CHECK(strstr(error.message, "1 other caches") != NULL);
     /* Another program fills the tmpfs to the last page. */
     char path[200];
     snprintf(path, sizeof path, "%s/filler", small);
@@ -55,7 +54,7 @@ TEST(a_full_tmpfs)
     for (int i = 0; i < 41; i++)
         EQUAL(holds(c, i, 100000, i == 3 ? 2 : 1), 1);
     stoc_cache *other = NULL; /* attaching, registering and clearing need no new page */
-    REQUIRE(stoc_open(path_in_scratch("small/lazy"), 0, NULL, &other, &e) == 0);
+    REQUIRE(stoc_open(path_in_scratch("small/lazy"), 0, NULL, &other, &error) == 0);
     EQUAL(holds(other, 43, 100000, 1), 0);
     struct stoc_stats s = stats_of(other);
     EQUAL(s.full, 4);
@@ -63,7 +62,7 @@ TEST(a_full_tmpfs)
     EQUAL(s.ready, 41);
     check_quiet(other);
     o = IN_SMALL(.samples = 1, .sample_bytes = 8);
-    EQUAL(stoc_create("none", &o, &d, &e), STOC_EMEMORY);
+    EQUAL(stoc_create("none", &o, &d, &error), STOC_EMEMORY);
     close(fd);
     unlink(path);
     EQUAL(put(c, 43, 100000, 1, 0), STOC_STORED); /* there is space again */
@@ -77,25 +76,25 @@ TEST(replaced_in_a_small_tmpfs)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
-    struct stoc_error e;
     struct stoc_options o = IN_SMALL(.samples = 9, .sample_bytes = 1 << 20, .reserve = 1);
     stoc_cache *c = NULL;
     unsigned char version = STOC_LAYOUT_VERSION + 1;
     for (int size = 9; size <= 64; size += 55) { /* 64 do not fit */
         o.samples = 9;
-        REQUIRE(stoc_create("old", &o, &c, &e) == 0);
+        REQUIRE(stoc_create("old", &o, &c, &error) == 0);
         stoc_close(c);
         int fd = open(path_in_scratch("small/old"), O_WRONLY);
         REQUIRE(pwrite(fd, &version, 1, STOC_HEADER_VERSION) == 1);
         close(fd);
         o.samples = (uint64_t)size;
-        EQUAL(stoc_create("old", &o, &c, &e), size == 9 ? 0 : STOC_EMEMORY);
+        EQUAL(stoc_create("old", &o, &c, &error), size == 9 ? 0 : STOC_EMEMORY);
         if (size == 9) {
             stoc_close(c);
-            EQUAL(stoc_unlink(path_in_scratch("small/old"), &e), 0);
+            EQUAL(stoc_unlink(path_in_scratch("small/old"), &error), 0);
         }
     }
-    CHECK(strstr(e.message, "the old segment, of another version, is removed") && strstr(e.message, "16.0 MiB free"));
+    CHECK(strstr(error.message, "the old segment, of another version, is removed"));
+    CHECK(strstr(error.message, "16.0 MiB free"));
     unmount_small();
 }
 
@@ -103,10 +102,9 @@ TEST(a_full_tmpfs_and_an_arena)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
-    struct stoc_error e;
     struct stoc_options o = IN_SMALL(.samples = 1000, .variable = 1, .limit_bytes = 12 << 20);
     stoc_cache *c = NULL;
-    REQUIRE(stoc_create("arena", &o, &c, &e) == 0);
+    REQUIRE(stoc_create("arena", &o, &c, &error) == 0);
     char path[200];
     snprintf(path, sizeof path, "%s/filler", small);
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
@@ -133,15 +131,14 @@ TEST(a_read_only_mount)
 {
     if (!mount_small("size=16m"))
         SKIP("no permission to mount a tmpfs (root is needed)");
-    struct stoc_error e;
     stoc_cache *c = NULL, *d = NULL;
     struct stoc_options o = IN_SMALL(.samples = 10, .sample_bytes = 1000);
-    REQUIRE(stoc_create("here", &o, &c, &e) == 0);
+    REQUIRE(stoc_create("here", &o, &c, &error) == 0);
     EQUAL(put(c, 1, 1000, 1, 0), STOC_STORED);
     stoc_close(c);
     REQUIRE(mount(NULL, small, NULL, MS_REMOUNT | MS_RDONLY, "size=16m") == 0);
-    EQUAL(stoc_create("there", &o, &d, &e), STOC_EPERM);
-    REQUIRE(stoc_open(path_in_scratch("small/here"), 0, NULL, &d, &e) == 0);
+    EQUAL(stoc_create("there", &o, &d, &error), STOC_EPERM);
+    REQUIRE(stoc_open(path_in_scratch("small/here"), 0, NULL, &d, &error) == 0);
     EQUAL(holds(d, 1, 1000, 1), 1);
     EQUAL(put(d, 2, 1000, 1, 0), STOC_EREADONLY);
     stoc_close(d);
@@ -150,18 +147,17 @@ TEST(a_read_only_mount)
 
 TEST(limits_of_the_process)
 {
-    struct stoc_error e;
     stoc_cache *c = NULL;
     stoc_close(make("limited", OPTIONS(.samples = 100, .sample_bytes = 100000)));
     IN_GOOD_CHILD({
         struct rlimit files = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
         struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 100000);
         setrlimit(RLIMIT_FSIZE, &files);
-        EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
-        CHECK(strstr(e.message, "RLIMIT_FSIZE") && strstr(e.message, "1048576"));
-        EQUAL(stoc_open(path_in_scratch("limited"), 0, NULL, &c, &e), STOC_EMEMORY);
-        CHECK(strstr(e.message, "read-only") != NULL);
-        EQUAL(stoc_open(path_in_scratch("limited"), STOC_OPEN_READ_ONLY, NULL, &c, &e), 0);
+        EQUAL(stoc_create(NULL, &o, &c, &error), STOC_EMEMORY);
+        CHECK(strstr(error.message, "RLIMIT_FSIZE") && strstr(error.message, "1048576"));
+        EQUAL(stoc_open(path_in_scratch("limited"), 0, NULL, &c, &error), STOC_EMEMORY);
+        CHECK(strstr(error.message, "read-only") != NULL);
+        EQUAL(stoc_open(path_in_scratch("limited"), STOC_OPEN_READ_ONLY, NULL, &c, &error), 0);
         EQUAL(holds(c, 1, 100000, 1), 0);
         stoc_close(c);
     });
@@ -169,8 +165,8 @@ TEST(limits_of_the_process)
         struct rlimit space = {.rlim_cur = 64 << 20, .rlim_max = 64 << 20};
         struct stoc_options o = OPTIONS(.samples = 100, .sample_bytes = 10 << 20);
         setrlimit(RLIMIT_AS, &space);
-        EQUAL(stoc_create(NULL, &o, &c, &e), STOC_EMEMORY);
-        CHECK(e.os_error == ENOMEM);
+        EQUAL(stoc_create(NULL, &o, &c, &error), STOC_EMEMORY);
+        CHECK(error.os_error == ENOMEM);
     });
     IN_GOOD_CHILD({
         struct rlimit files;
@@ -179,12 +175,12 @@ TEST(limits_of_the_process)
             files.rlim_cur = files.rlim_max = (rlim_t)(highest + 1 + free_numbers);
             if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = files.rlim_cur, .rlim_max = 1024}) != 0)
                 _exit(98);
-            int code = stoc_open(path_in_scratch("limited"), 0, NULL, &c, &e);
+            int code = stoc_open(path_in_scratch("limited"), 0, NULL, &c, &error);
             if (code == 0)
                 stoc_close(c);
             else
                 EQUAL(code, STOC_ESYSTEM);
-            EQUAL(code == 0 ? 0 : e.os_error, code == 0 ? 0 : EMFILE);
+            EQUAL(code == 0 ? 0 : error.os_error, code == 0 ? 0 : EMFILE);
             CHECK(free_numbers < 2 || code == 0);
             int next = dup(highest); /* no descriptor stays open */
             CHECK(next == -1 || next == highest + 1);

@@ -213,7 +213,6 @@ TEST(printable_texts)
         {"\xc0\x9b\xe0\x80\x9b\xed\xa0\x80\xf4\x90\x80\x80", "????????????"},
         {"", ""}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        struct stoc_error error;
         fail(&error, STOC_EREMOTE, 0, "%s", cases[k].text);
         CHECK(strcmp(error.message, cases[k].want) == 0);
     }

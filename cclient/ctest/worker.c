@@ -122,7 +122,6 @@ static stoc_cache *make_cache(uint32_t policy, uint64_t slots, bool variable)
     } else
         o.slots = slots;
     stoc_cache *c;
-    struct stoc_error error;
     if (stoc_create(NULL, &o, &c, &error)) {
         COMPLAIN("%s", error.message);
         longjmp(give_up, 1);
@@ -287,7 +286,6 @@ TEST(without_a_cache)
 /* Opens the disk cache of a worker. */
 static void open_disk(struct context *c, const struct stoc_options *o)
 {
-    struct stoc_error error;
     if (stoc_disk_open(path_in_scratch("worker.tier"), o, &c->work.disk, &error)) {
         COMPLAIN("%s", error.message);
         longjmp(give_up, 1);
