@@ -1130,13 +1130,12 @@ TEST(children_have_their_own)
     EQUAL(fetch(c, indices, 1, NULL), 1);
     int before = open_sockets();
     for (int k = 0; k < 3; k++) {
-        int status = IN_CHILD({
+        IN_GOOD_CHILD({
             EQUAL(open_sockets(), before - 1); /* without its parent's connection */
             EQUAL(fetch(c, indices, 2 + k % 2, NULL), 2 + k % 2);
             CHECK(row_is(0, 1) && row_is(1, 2));
             stoc_close(c);
         });
-        EQUAL(status, 0);
         while (atomic_load(&peer.ended) + 1 < atomic_load(&peer.connections))
             usleep(1000); /* the peer's end of the connection is a socket too */
     }
@@ -1170,13 +1169,12 @@ TEST(child_of_a_busy_parent)
     REQUIRE(pthread_create(&thread, NULL, wait_for_ever, c) == 0);
     while (atomic_load(&peer.requests) == 0)
         usleep(1000);
-    int status = IN_CHILD({
+    IN_GOOD_CHILD({
         struct stoc_fetch_options o = WITHIN(2000);
         /* not on the connection that its parent's thread waits on */
         EQUAL(stoc_fetch(c, &index, 1, rows, BYTES, NULL, &o, &error), 1);
         stoc_close(c);
     });
-    EQUAL(status, 0);
     pthread_join(thread, NULL);
     end_peer(c);
 }
@@ -1221,8 +1219,7 @@ TEST(child_of_a_dialling_parent)
     REQUIRE(pthread_create(&thread, NULL, dial_in_vain, NULL) == 0);
     while (atomic_load(&peer.connections) == 0)
         usleep(1000);
-    int status = IN_CHILD({ EQUAL(open_sockets(), before + 1); }); /* the peer's end, not that of the parent's thread */
-    EQUAL(status, 0);
+    IN_GOOD_CHILD({ EQUAL(open_sockets(), before + 1); }); /* the peer's end, not that of the parent's thread */
     pthread_join(thread, NULL);
     end_peer(c);
 }

@@ -147,12 +147,10 @@ TEST(a_grant_is_for_one_group)
     EQUAL(checks(c), 6);
     EQUAL(put(c, 1, 4096, 1, 0), STOC_STORED);
     EQUAL(checks(c), 6);
-    pid_t child = fork(); /* the child may be in another cgroup, so it checks itself */
-    if (child == 0)
-        _exit(put(c, 2, 4096, 1, 0) == STOC_STORED && checks(c) == 7 ? 0 : 1);
-    int status;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    EQUAL(status, 0);
+    IN_GOOD_CHILD({ /* it may be in another cgroup, so it checks itself */
+        EQUAL(put(c, 2, 4096, 1, 0), STOC_STORED);
+        EQUAL(checks(c), 7);
+    });
     stoc_close(c);
 }
 

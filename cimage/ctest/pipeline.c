@@ -4,8 +4,6 @@
  */
 #include "files.h"
 
-#include <sys/resource.h>
-
 enum { WIDTH = 60, HEIGHT = 40, SIDE = 24, PICTURE = SIDE * SIDE * 3, ALIGN = 64 };
 
 static stoc_image_worker *worker;
