@@ -219,11 +219,12 @@ __attribute__((unused)) static struct stoc_info info_of(const stoc_cache *c)
 
 __attribute__((unused)) static stoc_cache *make(const char *name, struct stoc_options options)
 {
+    struct stoc_error own; /* threads may use it */
     stoc_cache *c;
     if (name && !options.directory)
         options.directory = scratch;
-    if (stoc_create(name, &options, &c, &error) != 0) {
-        COMPLAIN("create %s: %d %s", name ? name : "(unnamed)", error.code, error.message);
+    if (stoc_create(name, &options, &c, &own) != 0) {
+        COMPLAIN("create %s: %d %s", name ? name : "(unnamed)", own.code, own.message);
         longjmp(give_up, 1);
     }
     return c;
@@ -240,9 +241,10 @@ __attribute__((unused)) static const char *path_in_scratch(const char *name)
 
 __attribute__((unused)) static stoc_cache *join(const char *name, unsigned flags)
 {
+    struct stoc_error own;
     stoc_cache *c;
-    if (stoc_open(path_in_scratch(name), flags, NULL, &c, &error) != 0) {
-        COMPLAIN("open %s: %d %s", name, error.code, error.message);
+    if (stoc_open(path_in_scratch(name), flags, NULL, &c, &own) != 0) {
+        COMPLAIN("open %s: %d %s", name, own.code, own.message);
         longjmp(give_up, 1);
     }
     return c;
@@ -251,10 +253,11 @@ __attribute__((unused)) static stoc_cache *join(const char *name, unsigned flags
 /* Another client of the same cache, in this process. */
 __attribute__((unused)) static stoc_cache *join_fd(stoc_cache *c)
 {
+    struct stoc_error own;
     stoc_cache *other;
     struct stoc_info info = info_of(c);
-    if (stoc_open_fd(info.fd, 0, info.uuid, &other, &error) != 0) {
-        COMPLAIN("open_fd: %d %s", error.code, error.message);
+    if (stoc_open_fd(info.fd, 0, info.uuid, &other, &own) != 0) {
+        COMPLAIN("open_fd: %d %s", own.code, own.message);
         longjmp(give_up, 1);
     }
     return other;
