@@ -86,7 +86,7 @@ def pytest_collection() -> Iterator[None]:
 
 # A process of pytest-xdist takes tests that follow each other. So one process starts what these tests share: fixtures
 # whose start takes seconds of an import, of Lightning first.
-_SHARED = ("warm_lightning", "in_lightning", "warm_ranks", "warm")
+_SHARED = ("warm_lightning", "in_lightning", "in_accelerate", "warm_ranks", "warm")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -192,6 +192,18 @@ def in_lightning() -> None:
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("Lightning is not installed: tools/setup.sh torch does it")
     prepare(["lightning.pytorch"])
+
+
+@pytest.fixture(scope="session")
+def in_accelerate() -> Any:
+    """For tests that import accelerate into this process."""
+    return pytest.importorskip("accelerate", reason="accelerate is not installed: tools/setup.sh torch does it")
+
+
+@pytest.fixture(scope="session")
+def transformers(in_accelerate: Any) -> Any:
+    """Its Trainer imports accelerate."""
+    return pytest.importorskip("transformers", reason="transformers is not installed: tools/setup.sh torch does it")
 
 
 @pytest.fixture

@@ -71,6 +71,12 @@ def python(
     return result
 
 
+def without(package: str, call: str, *arguments: Any) -> str:
+    """What stocached says to a program that lacks the package."""
+    code = f"import sys; sys.modules[{package!r}] = None\nimport stocached\ntry: {call}\n"
+    return python(f"{code}except stocached.UnsupportedError as error: print(error)", *arguments).stdout
+
+
 def checks_of(file: str) -> list[str]:
     """The functions check_... of a file next to this one, without importing that file."""
     lines = Path(__file__).with_name(file).read_text().splitlines()

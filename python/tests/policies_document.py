@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-GOLDEN = 0x9E3779B97F4A7C15
-WORD = 2**64
+from order_document import GOLDEN, WORD, below, mix
+
 KEPT = 2**32 - 1
 LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8, "planned": 17}
 POOL = 4
@@ -15,14 +15,7 @@ UNREAD = WORD - 1
 
 
 def random(seed: int, n: int) -> int:
-    x = (seed + (n + 1) * GOLDEN) % WORD
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % WORD
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % WORD
-    return x ^ (x >> 31)
-
-
-def below(x: int, n: int) -> int:
-    return x * n >> 64
+    return mix(seed + (n + 1) * GOLDEN)
 
 
 def fine(n: int) -> int:

@@ -436,6 +436,9 @@ def test_get_or_load(cache):
     assert 3 not in cache
     with pytest.raises(stocached.SchemaError):
         cache.get_or_load(3, lambda index: np.zeros(3))
+    np.testing.assert_array_equal(cache.get_or_load(3, sample), sample(3))  # after the failures
+    nested = cache.get_or_load(5, lambda index: cache.get_or_load(5, sample))  # no deadlock
+    np.testing.assert_array_equal(nested, sample(5))
 
 
 def test_the_creator_is_shown_as_python():
@@ -456,6 +459,12 @@ def test_get_or_load_where_nothing_fits_any_more():
             loaded["image"][0] = 1
 
 
+def started(target) -> threading.Thread:
+    thread = threading.Thread(target=target)
+    thread.start()
+    return thread
+
+
 def test_get_or_load_loads_once_for_all_threads(cache):
     calls, results = [], []
     entered, go = threading.Event(), threading.Event()
@@ -466,34 +475,14 @@ def test_get_or_load_loads_once_for_all_threads(cache):
         go.wait(60)
         return sample(index)
 
-    threads = [threading.Thread(target=lambda: results.append(cache.get_or_load(4, load))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
+    threads = [started(lambda: results.append(cache.get_or_load(4, load))) for _ in range(8)]
     assert entered.wait(60)
     until(lambda: all(is_inside(thread, "stocached") for thread in threads), "the others wait")
     go.set()
     for thread in threads:
         thread.join(60)
     assert calls == [4]
-    assert len(results) == 8
-    for result in results:
-        np.testing.assert_array_equal(result, sample(4))
-
-
-def test_get_or_load_after_a_failure_the_next_thread_loads(cache):
-    calls = []
-
-    def load(index):
-        calls.append(index)
-        if len(calls) == 1:
-            raise OSError("the first fails")
-        return sample(index)
-
-    with pytest.raises(OSError, match="the first fails"):
-        cache.get_or_load(4, load)
-    np.testing.assert_array_equal(cache.get_or_load(4, load), sample(4))
-    nested = cache.get_or_load(5, lambda index: cache.get_or_load(5, sample))  # no deadlock
-    np.testing.assert_array_equal(nested, sample(5))
+    np.testing.assert_array_equal(results, [sample(4)] * 8)
 
 
 def test_get_or_load_who_waits_for_a_load_that_fails_loads_by_itself(cache):
@@ -508,16 +497,12 @@ def test_get_or_load_who_waits_for_a_load_that_fails_loads_by_itself(cache):
         with pytest.raises(OSError, match="the first fails"):
             cache.get_or_load(4, fails)
 
-    threads = [
-        threading.Thread(target=first),
-        threading.Thread(target=lambda: got.append(cache.get_or_load(4, sample))),
-    ]
-    threads[0].start()
+    loading = started(first)
     assert entered.wait(60)
-    threads[1].start()
-    until(lambda: is_inside(threads[1], "stocached"), "the other waits")
+    waiting = started(lambda: got.append(cache.get_or_load(4, sample)))
+    until(lambda: is_inside(waiting, "stocached"), "the other waits")
     go.set()
-    for thread in threads:
+    for thread in (loading, waiting):
         thread.join(60)
     np.testing.assert_array_equal(got, [sample(4)])
 

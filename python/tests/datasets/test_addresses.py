@@ -728,6 +728,15 @@ def test_each_user_has_a_server_of_its_own(run: Path):
     assert len(servers(run)) == 1
 
 
+def elsewhere(mount: str, program: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program where those mounts are."""
+    command = ["unshare", "-m", *more, "sh", "-c", mount, "sh", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 9 or "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    return done
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 def test_a_container_has_a_server_of_its_own(run: Path):
     """With another /tmp, and the same /dev/shm and network."""
@@ -738,14 +747,7 @@ def test_a_container_has_a_server_of_its_own(run: Path):
     mount = f'mount --make-rprivate / && mount -t tmpfs none /tmp && mkdir {run} || exit 9; exec "$@"'
     ours = tars()
     assert ours[13]["cls"] == 3
-    one = subprocess.run(
-        ["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", mount, "sh", sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if one.returncode == 9 or "unshare" in one.stderr:
-        pytest.skip(one.stderr)
+    one = elsewhere(mount, program, "-p", "-f", "--mount-proc")
     assert one.stdout == f"1 b'sample 1-3' ['{run.name}'] 1\n", one.stderr
     assert len(servers(run)) == 1  # which the container's did not replace; that ended with its first process
     assert ours[14]["cls"] == 0
@@ -755,14 +757,7 @@ def test_a_container_has_a_server_of_its_own(run: Path):
 def test_without_any_folder_the_error_says_what_to_set(run: Path):
     program = f"import os; del os.environ['XDG_RUNTIME_DIR']; from stocached import source; source({TARS!r})"
     mount = 'mount --make-rprivate / && mount -t tmpfs -o ro none /tmp || exit 9; exec "$@"'
-    one = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if one.returncode == 9 or "unshare" in one.stderr:
-        pytest.skip(one.stderr)
+    one = elsewhere(mount, program)
     assert "NoServerError: no folder for the server of addresses: [Errno 30]" in one.stderr
     assert "set XDG_RUNTIME_DIR" in one.stderr
 

@@ -3,15 +3,18 @@ asks."""
 
 from __future__ import annotations
 
+import functools
 import pickle
 import random
 import time
 import warnings
 from typing import Any
 
+import helpers
 import numpy as np
 import pytest
-from torch_helpers import TORCH_WARNINGS, Squares, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, Squares, torch
+from torch_helpers import CachedDataset as cached
 
 import stocached
 from stocached import Cache
@@ -19,10 +22,7 @@ from stocached import Cache
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 
-def cached(*arguments: Any, **options: Any) -> Any:
-    from stocached.torch import CachedDataset
-
-    return CachedDataset(*arguments, **options)
+Of = functools.partial(helpers.Of, n=10)
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -73,19 +73,6 @@ def test_batches_are_gathered_and_equal_single_items():
     assert equal(dataset[5], Squares(40)[5])
 
 
-class Of:
-    """A dataset with the values of a function."""
-
-    def __init__(self, function: Any, n: int = 10) -> None:
-        self.function, self.n = function, n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, k: int) -> Any:
-        return self.function(k)
-
-
 @pytest.mark.parametrize(
     ("function", "words"),
     [
@@ -105,7 +92,7 @@ def test_samples_that_cannot_be_cached(function, words):
 
 def test_empty_dataset():
     with pytest.raises(ValueError, match="empty"):
-        cached(Of(lambda k: k, 0))
+        cached(Of(lambda k: k, n=0))
 
 
 @pytest.mark.parametrize("generator", ["torch", "time", "label"])
@@ -361,14 +348,12 @@ def test_gather_into_tensors_that_are_not_what_lies_there():
 
 
 def test_invalid_datasets_and_caches_are_told():
-    from stocached.torch import CachedDataset, DataLoader
-
     for dataset in ((k for k in range(5)), {1, 2, 3}):
-        for make in (CachedDataset, lambda dataset, size: DataLoader(dataset, size=size)):
+        for make in (cached, lambda dataset, size: DataLoader(dataset, size=size)):
             with pytest.raises(
                 stocached.InvalidError,
                 match=r"a cache needs a dataset with len\(\) and \[index\], and a (generator|set) does not have both",
             ):
                 make(dataset, size="8MiB")
     with pytest.raises(stocached.InvalidError, match="cache='8MiB' is no Cache; give name= and size="):
-        CachedDataset(range(5), "8MiB")
+        cached(range(5), "8MiB")

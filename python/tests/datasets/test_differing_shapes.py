@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers import Of
 
 from stocached import InvalidError, Loader, SchemaError
 
@@ -90,18 +91,14 @@ def test_variable_false_caches_the_most_frequent_shape_and_one_warning_tells_of_
 def test_shapes_that_agree_in_the_first_samples_do_not_decide():
     """300 pictures, a third of them upright, but none of the three that are compared. Every one is
     cached, so 67 % of three epochs are hits."""
-    for make in (Loader, torch_loader):
+    from stocached.torch import DataLoader
+
+    for make in (Loader, DataLoader):
         loader = make(Pictures(300), 20, collate_fn=pick, size="16MiB")
         for _ in range(3):
             list(loader)
         assert loader.cache.variable
         assert loader.stats().hits == 600
-
-
-def torch_loader(*arguments, **options):
-    from stocached.torch import DataLoader
-
-    return DataLoader(*arguments, **options)
 
 
 def test_the_trial_loads_a_small_part_of_the_dataset():
@@ -159,11 +156,8 @@ def test_an_epoch_that_is_left_early_tells_what_it_has_seen():
 def test_reasons_are_counted_apart():
     kinds = {1: np.zeros((2, 2), np.uint8), 2: np.zeros((2, 2), np.uint8), 5: np.zeros((9, 1), np.uint8), 7: "text"}
 
-    class Mixed(Pictures):
-        def __getitem__(self, index):
-            return {"image": kinds.get(index, np.zeros((6, 4), np.uint8)), "label": index}
-
-    loader = Loader(Mixed(), 8, collate_fn=len, size="16MiB", variable=False)
+    mixed = Of(lambda index: {"image": kinds.get(index, np.zeros((6, 4), np.uint8)), "label": index}, N)
+    loader = Loader(mixed, 8, collate_fn=len, size="16MiB", variable=False)
     with pytest.warns(UserWarning, match="uncached") as caught:
         assert sum(loader) == N
     (text,) = [str(one.message) for one in caught]
@@ -174,15 +168,12 @@ def test_reasons_are_counted_apart():
 
 
 def test_samples_of_another_kind_are_not_promised_anything_by_variable():
-    class Mixed(Pictures):
-        def __getitem__(self, index):
-            return index if index != 7 else "text"
-
+    mixed = Of(lambda index: index if index != 7 else "text", N)
     with pytest.warns(
         UserWarning,
         match=r"sample 7 went uncached .*: the sample is str, not int\. To have them cached, make them like the others",
     ) as caught:
-        list(Loader(Mixed(), 8, collate_fn=len, size="16MiB"))
+        list(Loader(mixed, 8, collate_fn=len, size="16MiB"))
     assert "variable=" not in str(caught[0].message)
 
 

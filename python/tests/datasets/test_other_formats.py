@@ -11,12 +11,12 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import without
 from pictures import Image, encoded, picture
 from served import Server, program, until
 
@@ -219,14 +219,9 @@ def test_commands_name_the_format(server):
 def test_without_pillow(server):
     """The error says what to install. Another program decodes the sample."""
     server.files({"0.gif": GIF}, decode=HOW, size="64MiB")
-    code = (
-        "import sys; sys.modules['PIL'] = None\nimport stocached\n"
-        "try: stocached.Cache.attach(sys.argv[1]).fetch([0])\n"
-        "except stocached.UnsupportedError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, server.name], capture_output=True, text=True)
-    assert "a GIF file" in done.stdout, done.stderr
-    assert "pip install pillow" in done.stdout
+    said = without("PIL", "stocached.Cache.attach(sys.argv[1]).fetch([0])", server.name)
+    assert "a GIF file" in said
+    assert "pip install pillow" in said
     assert Cache.attach(server.name).fetch([0], timeout=30)[1].all()
 
 

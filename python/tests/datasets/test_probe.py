@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import Of
 
 from stocached import Loader
 from stocached._datasets.attributes import left_as_it_was
@@ -119,23 +120,11 @@ def test_misses_between_hits_are_loaded_by_workers(settings):
     loader.close()
 
 
-class OneBuffer:
-    """Loads each sample into the same memory, as datasets do that save allocations."""
-
-    def __init__(self):
-        self.row = np.zeros(4)
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        self.row[:] = index
-        return {"row": self.row, "index": index}
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_reuses_its_memory_is_not_random(workers):
-    loader = Loader(OneBuffer(), batch_size=1, num_workers=workers, size="8MiB")
+    row = np.zeros(4)  # the samples have one memory, as of datasets that save allocations
+    one_buffer = Of(lambda index: (row.fill(index), {"row": row, "index": index})[1], N)
+    loader = Loader(one_buffer, batch_size=1, num_workers=workers, size="8MiB")
     for _ in range(2):
         assert [float(batch["row"][0, 3]) for batch in loader] == list(range(N))
     loader.close()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pictures import encoded, picture
 from served import ROOT, Server, program, until
-from torch_helpers import TORCH_WARNINGS, run_alone, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, SourceDataset, run_alone, torch
 
 from stocached import Cache, FetchError, image
 
@@ -25,8 +25,6 @@ SUFFIXES = (".jpg", ".png", ".webp")
 
 
 def dataset(server: Server, **options: Any) -> Any:
-    from stocached.torch import SourceDataset
-
     return SourceDataset(server.name, **options)
 
 
@@ -82,8 +80,6 @@ def test_both_stores_give_the_same_samples(server, fit, labels):
 @pytest.mark.skipif(not HELPER.exists(), reason="see above")
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}])
 def test_both_stores_give_the_same_batches(server, options):
-    from stocached.torch import DataLoader
-
     if "num_workers" in options and "worker" not in options:
         options = options | {"multiprocessing_context": "fork"}
     steps = image.Compose([image.RandomResizedCrop(24), image.RandomHorizontalFlip(), image.ToDtype("float32")])
@@ -126,8 +122,6 @@ def test_other_formats(server):
 
 @pytest.mark.parametrize("skip", [True, False])
 def test_bad_samples(server, skip):
-    from stocached.torch import DataLoader
-
     files = jpegs(12) | {"ant/004.jpg": b"no picture", "cat/007.jpg": b"\xff\xd8\xff\xe0 cut off"}
     how = {"resize": [16, 16], "store": "encoded", "bad_samples": "skip" if skip else "error", "max_pixels": 12000}
     large = encoded(picture(140, 90))

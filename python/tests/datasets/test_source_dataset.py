@@ -14,17 +14,12 @@ import pytest
 from helpers import pattern
 from processes import limit
 from served import expected, write_pictures
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
+from torch_helpers import SourceDataset as dataset
 
 import stocached
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
-
-
-def dataset(name: str, **options: Any) -> Any:
-    from stocached.torch import SourceDataset
-
-    return SourceDataset(name, **options)
 
 
 def loader(source: Any, **options: Any) -> Any:
@@ -118,7 +113,6 @@ def test_files_that_the_server_keeps_are_decoded_here(server):
     from pictures import encoded, picture
 
     from stocached import image
-    from stocached.torch import DataLoader
 
     files = {f"{'cat' if k % 2 else 'ant'}/{k}.jpg": encoded(picture(40 + k, 30, k)) for k in range(8)}
     server.files(files | {"dog/bad.jpg": b"\xff\xd8 no picture"}, {"labels": "folders"}, size="64MiB")

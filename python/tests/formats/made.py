@@ -231,6 +231,16 @@ def parquet_of_pandas(path: Path) -> Made:
     return Made(str(path / "part"), items, [7] * 8 + [4], {"columns": ["text", "k"]})
 
 
+def written(path: Path, table: Any, rows: int | None = None) -> Path:
+    """The table as a file of its ending, so many rows in a group."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=rows)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=rows)
+    return path
+
+
 def arrow(path: Path, compression: str | None = None) -> Made:
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with (

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Later, python
+from helpers import Later, python, without
 from made import plain
 from processes import in_child
 
@@ -65,9 +65,7 @@ def test_rows_of_other_types(tmp_path: Path):
         "half": np.array([0.5, 2], ">f2"),
         "boxes": np.zeros((2, 3), [("at", ">i2"), ("name", "S2")]),
     }
-    with h5py.File(tmp_path / "a.hdf5", "w") as file:
-        for name, value in values.items():
-            file[name] = value
+    with h5py.File(made(tmp_path / "a.hdf5", **values), "a") as file:
         ragged = file.create_dataset("ragged", (2,), h5py.vlen_dtype(np.float32))
         ragged[0] = [1, 2]
     first, second = source(tmp_path / "a.hdf5")
@@ -273,12 +271,5 @@ def test_reading_takes_the_memory_of_some_rows(tmp_path: Path):
 
 
 def test_without_h5py_the_error_says_what_to_install(tmp_path: Path):
-    python(
-        "import sys\n"
-        "sys.modules['h5py'] = None\n"
-        "import stocached\n"
-        "try: stocached.source(sys.argv[1])\n"
-        "except stocached.UnsupportedError as error: assert 'pip install stocached[hdf5]' in str(error), error\n"
-        "else: assert False\n",
-        made(tmp_path / "a.h5", x=[1]),
-    )
+    said = without("h5py", "stocached.source(sys.argv[1])", made(tmp_path / "a.h5", x=[1]))
+    assert "pip install stocached[hdf5]" in said

@@ -6,12 +6,14 @@ import datetime
 import itertools
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Later, python
+from helpers import Later, python, without
+from made import written
 
 from stocached import BadSampleError, InvalidError, Loader, source
 from stocached._formats import tables
@@ -76,12 +78,7 @@ def test_a_window_holds_groups_of_some_bytes(tmp_path: Path, groups_read: list[i
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
 def test_rows_weigh_what_they_take_in_memory(tmp_path: Path, ending: str):
     """A column of one value takes a few bytes in a file, and each row is a dict: a window of all took 410 bytes a row."""
-    path, table = tmp_path / f"a.{ending}", pa.table({"k": pa.array([1] * 1_000_000, pa.int8())})
-    if ending == "parquet":
-        pq.write_table(table, path, row_group_size=10_000)
-    else:
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table, max_chunksize=10_000)
+    path = written(tmp_path / f"a.{ending}", pa.table({"k": pa.array([1] * 1_000_000, pa.int8())}), 10_000)
     assert 10 <= source(path).shuffle(seed=1)._stage.usual_window <= 40
 
 
@@ -137,9 +134,7 @@ def test_values_of_other_types(tmp_path: Path):
 def test_lists_of_numbers_are_arrays_whatever_the_kind_of_list(tmp_path: Path, make: str):
     kind, column = pa.list_(pa.bool_(), 2) if make == "2" else getattr(pa, make)(pa.bool_()), [[True, False], None] * 6
     table = pa.table({"x": pa.array(column, kind), "full": pa.array([[False, True]] * 12, kind)})
-    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
-        file.write_table(table, max_chunksize=5)
-    for row, wanted in zip(source(tmp_path / "a.arrow"), column, strict=True):
+    for row, wanted in zip(source(written(tmp_path / "a.arrow", table, 5)), column, strict=True):
         assert row["full"].tolist() == [False, True]
         assert row["x"] is wanted is None or (row["x"].tolist() == wanted and row["x"].dtype == np.bool_)
 
@@ -152,12 +147,8 @@ def test_numbers_are_those_of_pyarrow_without_its_import_of_pandas(tmp_path: Pat
     nulls = {f"{kind} or null": pa.array(numbers.astype(kind), mask=numbers == 3) for kind in kinds}
     lists = {f"list of {kind}": pa.ListArray.from_arrays(np.arange(0, 101, 5), columns[kind]) for kind in kinds}
     made = pa.table(columns | nulls)
-    with pa.ipc.new_file(tmp_path / "a.arrow", made.schema) as file:
-        file.write_table(made, max_chunksize=13)
-    pq.write_table(made, tmp_path / "b.parquet", row_group_size=13)
-    pq.write_table(pa.table(lists), tmp_path / "c.parquet", row_group_size=3)
-    for name, table in ("a.arrow", made), ("b.parquet", made), ("c.parquet", pa.table(lists)):
-        rows = [*source(str(tmp_path / name))]
+    for name, table, group in ("a.arrow", made, 13), ("b.parquet", made, 13), ("c.parquet", pa.table(lists), 3):
+        rows = [*source(written(tmp_path / name, table, group))]
         assert len(rows) == len(table)
         for key in table.column_names:
             for row, value in zip(rows, table[key].to_pylist()):
@@ -187,13 +178,8 @@ def test_a_stream_and_damage_are_errors_that_say_so(tmp_path: Path):
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
 def test_columns_of_one_name_are_an_error(tmp_path: Path, ending: str):
-    path = tmp_path / f"a.{ending}"
     twice = pa.Table.from_arrays([pa.array([k]) for k in range(3)], names=["x", "x", "y"])
-    if ending == "parquet":
-        pq.write_table(twice, path)
-    else:
-        with pa.ipc.new_file(path, twice.schema) as writer:
-            writer.write_table(twice)
+    path = written(tmp_path / f"a.{ending}", twice)
     for columns in (None, ["x"]):
         with pytest.raises(InvalidError, match=rf"a\.{ending} has several columns 'x'; name others in columns="):
             source(path, columns=columns)
@@ -239,58 +225,67 @@ def test_columns_of_other_types_are_a_warning(tmp_path: Path):
             assert [row["x"] for row in source(tmp_path / f"{{text,large,dict}}.{ending}")] == ["x"] * 3
 
 
-ALIKE = {
-    "only nulls": (pa.array([1]), pa.array([None], pa.float64())),
-    "no rows": (pa.array([1]), pa.array([], pa.string())),
-    "nothing null": (pa.array([[1]]), pa.array([[1]], pa.list_(pa.field("item", pa.int64(), nullable=False)))),
-    "a dict": (pa.array([{"b": 1}]), pa.array([{"b": 1}], pa.struct([pa.field("b", pa.int64(), nullable=False)]))),
-    "a null in a dict": (pa.array([{"b": 1}]), pa.array([{"b": None}])),
-    "empty lists": (pa.array([[1]]), pa.array([[]])),
-    "lists of one length": (pa.array([[1]]), pa.array([[1]], pa.list_(pa.int64(), 1))),
-    "texts in lists": (pa.array([["x"]]), pa.array([["x"]], pa.list_(pa.dictionary(pa.int32(), pa.large_string())))),
-    "bytes of one length": (pa.array([b"x"]), pa.array([b"x"], pa.binary(1))),
-    "times of zones": (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC"))),
-    "times of a day": (pa.array([1], pa.time32("ms")), pa.array([1000], pa.time64("us"))),
-    "decimals": (pa.array([1], pa.decimal128(5, 2)), pa.array([1], pa.decimal256(7, 2))),
-    "order of keys": (pa.array([{"b": 1, "c": "x"}]), pa.array([{"c": "x", "b": 1}])),
-    "a null number in a dict": (pa.array([{"b": "x"}]), pa.array([{"b": None}], pa.struct([("b", pa.int32())]))),
-    "ints in dicts in lists": (pa.array([[{"b": 1}]]), pa.array([[{"b": 1}]], pa.list_(pa.struct([("b", pa.int8())])))),
-    "ints of maps": [pa.array([[("a", 1)]], pa.map_(pa.string(), getattr(pa, kind)())) for kind in ("int8", "int64")],
-    "views": (pa.array([[1]]), pa.array([[1]], pa.list_view(pa.int64()))),
-    "tensors of one dimension": (
-        pa.array([[1, 2]]),
-        pa.ExtensionArray.from_storage(
-            pa.fixed_shape_tensor(pa.int64(), (2,)), pa.array([[1, 2]], pa.list_(pa.int64(), 2))
+# Not at import: pyarrow imports pandas, and each process that runs tests would have its memory, which every fork copies.
+def alike() -> dict[str, Any]:
+    return {
+        "only nulls": (pa.array([1]), pa.array([None], pa.float64())),
+        "no rows": (pa.array([1]), pa.array([], pa.string())),
+        "nothing null": (pa.array([[1]]), pa.array([[1]], pa.list_(pa.field("item", pa.int64(), nullable=False)))),
+        "a dict": (pa.array([{"b": 1}]), pa.array([{"b": 1}], pa.struct([pa.field("b", pa.int64(), nullable=False)]))),
+        "a null in a dict": (pa.array([{"b": 1}]), pa.array([{"b": None}])),
+        "empty lists": (pa.array([[1]]), pa.array([[]])),
+        "lists of one length": (pa.array([[1]]), pa.array([[1]], pa.list_(pa.int64(), 1))),
+        "texts in lists": (
+            pa.array([["x"]]),
+            pa.array([["x"]], pa.list_(pa.dictionary(pa.int32(), pa.large_string()))),
         ),
-    ),
-}
-OTHER = {
-    "numbers in lists": (pa.array([[1]]), pa.array([[1.5]]), r"'x\[\]' is int64 in .* and double"),
-    "lists": (pa.array([1]), pa.array([[1]]), "'x' is int64 in .* and list in"),
-    "in a dict": (pa.array([{"b": 1}]), pa.array([{"b": "1"}]), r"'x\.b' is int64 in .* and string"),
-    "keys of a dict": (pa.array([{"b": 1}]), pa.array([{"c": 1}]), "'x' is dict of b in .* and dict of c in"),
-    "one null": (pa.array([1]), pa.array([1.5, None]), "'x' is int64 in .* and double"),
-    "bytes": (pa.array(["x"]), pa.array([b"x"]), "'x' is string in .* and binary"),
-    "units": (pa.array([1], pa.timestamp("ms")), pa.array([1], pa.timestamp("us")), r"timestamp\[ms\] in .*\[us\]"),
-}
+        "bytes of one length": (pa.array([b"x"]), pa.array([b"x"], pa.binary(1))),
+        "times of zones": (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC"))),
+        "times of a day": (pa.array([1], pa.time32("ms")), pa.array([1000], pa.time64("us"))),
+        "decimals": (pa.array([1], pa.decimal128(5, 2)), pa.array([1], pa.decimal256(7, 2))),
+        "order of keys": (pa.array([{"b": 1, "c": "x"}]), pa.array([{"c": "x", "b": 1}])),
+        "a null number in a dict": (pa.array([{"b": "x"}]), pa.array([{"b": None}], pa.struct([("b", pa.int32())]))),
+        "ints in dicts in lists": (
+            pa.array([[{"b": 1}]]),
+            pa.array([[{"b": 1}]], pa.list_(pa.struct([("b", pa.int8())]))),
+        ),
+        "ints of maps": [
+            pa.array([[("a", 1)]], pa.map_(pa.string(), getattr(pa, kind)())) for kind in ("int8", "int64")
+        ],
+        "views": (pa.array([[1]]), pa.array([[1]], pa.list_view(pa.int64()))),
+        "tensors of one dimension": (
+            pa.array([[1, 2]]),
+            pa.ExtensionArray.from_storage(
+                pa.fixed_shape_tensor(pa.int64(), (2,)), pa.array([[1, 2]], pa.list_(pa.int64(), 2))
+            ),
+        ),
+    }
 
 
-@pytest.mark.parametrize("case", [*ALIKE, *OTHER])
-def test_types_count_as_other_ones_if_their_values_differ(tmp_path: Path, case: str):
-    first, second, *said = ALIKE.get(case) or OTHER[case]
-    for values, ending in itertools.product(((first, second), (second, first)), ("parquet", "arrow")):
+def other() -> dict[str, Any]:
+    return {
+        "numbers in lists": (pa.array([[1]]), pa.array([[1.5]]), r"'x\[\]' is int64 in .* and double"),
+        "lists": (pa.array([1]), pa.array([[1]]), "'x' is int64 in .* and list in"),
+        "in a dict": (pa.array([{"b": 1}]), pa.array([{"b": "1"}]), r"'x\.b' is int64 in .* and string"),
+        "keys of a dict": (pa.array([{"b": 1}]), pa.array([{"c": 1}]), "'x' is dict of b in .* and dict of c in"),
+        "one null": (pa.array([1]), pa.array([1.5, None]), "'x' is int64 in .* and double"),
+        "bytes": (pa.array(["x"]), pa.array([b"x"]), "'x' is string in .* and binary"),
+        "units": (pa.array([1], pa.timestamp("ms")), pa.array([1], pa.timestamp("us")), r"timestamp\[ms\] in .*\[us\]"),
+    }
+
+
+@pytest.mark.parametrize("cases", [alike, other])
+def test_types_count_as_other_ones_if_their_values_differ(tmp_path: Path, cases: Callable[[], dict[str, Any]]):
+    turns = itertools.product(cases().items(), ("first", "second"), ("parquet", "arrow"))
+    for (case, (first, second, *said)), before, ending in turns:
+        values = (first, second) if before == "first" else (second, first)
         for name, value in zip("ab", values):
-            made = pa.table({"x": value})
-            if ending == "parquet":
-                pq.write_table(made, tmp_path / f"{name}.parquet")
-            else:
-                with pa.ipc.new_file(tmp_path / f"{name}.arrow", made.schema) as file:
-                    file.write_table(made)
+            written(tmp_path / f"{name}.{ending}", pa.table({"x": value}))
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             source(tmp_path / f"*.{ending}")
-        assert len(told) == len(said)
-        assert not said or values[0] is second or re.search(said[0], str(told[0].message))
+        assert len(told) == len(said), case
+        assert not said or before == "second" or re.search(said[0], str(told[0].message)), case
 
 
 def test_columns_are_a_list(tmp_path: Path):
@@ -312,16 +307,8 @@ def test_tensors_keep_their_shape(tmp_path: Path):
 
 
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path):
-    python(
-        "import sys\n"
-        "sys.modules['pyarrow'] = None\n"
-        "import stocached\n"
-        "try: stocached.source(sys.argv[1])\n"
-        "except stocached.UnsupportedError as error: assert 'pip install stocached[parquet]' in str(error), error\n"
-        "else: assert False\n"
-        "assert 'pandas' not in sys.modules\n",
-        table(tmp_path / "a.parquet", 5, 5),
-    )
+    said = without("pyarrow", "stocached.source(sys.argv[1])", table(tmp_path / "a.parquet", 5, 5))
+    assert "pip install stocached[parquet]" in said
 
 
 def test_counting_of_compressed_batches_takes_the_memory_of_one(tmp_path: Path):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import operator
 import os
 import pickle
 import re
 import subprocess
-import tarfile
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
+from native_samples import tar_of
 from pictures import encoded, folder_of, picture
 from served import program
 
@@ -31,15 +30,6 @@ ODD_NAMES = SOURCE / "sourcetest" / "odd_names.txt"
 @pytest.fixture
 def root(tmp_path) -> Path:
     return folder_of(tmp_path / "train", {"cat": 9, "ant": 7, "bee": 8})
-
-
-def tar_of(path: Path, members: dict[str, bytes], **options) -> Path:
-    with tarfile.open(path, "w", **options) as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return path
 
 
 @pytest.fixture

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import pickle
 import shutil
 import subprocess
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from native_samples import tar_of
 from pictures import encoded, folder_of, picture
 
 from stocached import FingerprintError, InvalidError, Loader, NondeterministicDatasetError, advise, image
@@ -35,12 +34,10 @@ def root(tmp_path) -> Path:
 @pytest.fixture
 def shards(tmp_path) -> str:
     for shard in range(2):
-        with tarfile.open(tmp_path / f"train-{shard}.tar", "w") as archive:
-            for k in range(10 * shard, 10 * shard + 10):
-                for name, data in ((f"{k:03}.jpg", encoded(picture(60, 50, k))), (f"{k:03}.cls", str(k % 5).encode())):
-                    info = tarfile.TarInfo(name)
-                    info.size = len(data)
-                    archive.addfile(info, io.BytesIO(data))
+        members = {}
+        for k in range(10 * shard, 10 * shard + 10):
+            members |= {f"{k:03}.jpg": encoded(picture(60, 50, k)), f"{k:03}.cls": str(k % 5).encode()}
+        tar_of(tmp_path / f"train-{shard}.tar", members)
     return str(tmp_path / "train-{0..1}.tar")
 
 

@@ -14,8 +14,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def checks():
-    pytest.importorskip("accelerate", reason="accelerate is not installed: tools/setup.sh torch does it")
+def checks(in_accelerate):
     import accelerate_checks
 
     return accelerate_checks

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import Of, python
+from helpers import Of, without
 from processes import in_threads
 
 from stocached import InvalidError, Loader
@@ -207,19 +207,8 @@ def test_progress_needs_a_loader_of_ours():
 
 
 def test_progress_needs_tqdm():
-    program = """
-import sys
-sys.modules["tqdm"] = sys.modules["tqdm.auto"] = None
-from stocached import UnsupportedError
-from stocached._loader.progress import progress
-class Loader:
-    def stats(self): ...
-try:
-    progress(Loader())
-except UnsupportedError as error:
-    print(error)
-"""
-    assert python(program).stdout == "progress() needs tqdm: pip install tqdm\n"
+    call = "from stocached._loader.progress import progress; progress(type('Loader', (), {'stats': None})())"
+    assert without("tqdm", call) == "progress() needs tqdm: pip install tqdm\n"
 
 
 class Quick:

@@ -33,11 +33,7 @@ if torch is not None:
             return {"loss": self.layer(x - LIFT).mean(), "index": index}
 
 
-def test_batches_are_those_of_its_own_loader(tmp_path):
-    transformers = pytest.importorskip(
-        "transformers", reason="transformers is not installed: tools/setup.sh torch does it"
-    )
-
+def test_batches_are_those_of_its_own_loader(tmp_path, transformers):
     class Ours(transformers.Trainer):
         """The recipe of the guide."""
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
 from stocached import InvalidError, source
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
-
-if torch is not None:
-    from stocached.torch import DataLoader
 
 
 def items() -> list[Any]:

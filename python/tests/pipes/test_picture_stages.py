@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import pickle
 import tarfile
 from collections.abc import Callable, Iterator
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import outcomes
+from native_samples import tar_of
 from pictures import difference, encoded, folder_of, picture
 
 from stocached import InvalidError, Loader, NondeterministicDatasetError, Pipe, image, source
@@ -57,12 +58,10 @@ def tars(tmp_path_factory: pytest.TempPathFactory, paths: list[str]) -> list[str
     """As webdataset writes them."""
     folder = tmp_path_factory.mktemp("tars")
     for number in range(3):
-        with tarfile.open(folder / f"{number}.tar", "w") as tar:
-            for path in paths[number::3]:
-                for name, data in (("jpg", Path(path).read_bytes()), ("cls", str(number).encode())):
-                    member = tarfile.TarInfo(f"{Path(path).stem}.{name}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+        members = {}
+        for path in paths[number::3]:
+            members |= {f"{Path(path).stem}.jpg": Path(path).read_bytes(), f"{Path(path).stem}.cls": b"%d" % number}
+        tar_of(folder / f"{number}.tar", members)
     return sorted(map(str, folder.iterdir()))
 
 
@@ -291,12 +290,7 @@ def test_items_that_workers_read_again_after_errors_count_once(worker: Any):
     pictures = [np.zeros((4, 5) if k % 3 == 2 else (40, 40, 3), np.uint8) for k in range(12)]
     pipe = source(pictures).filter(lambda item: True).map(image.CenterCrop(24)).map(FLIP).batch(3)
     loader = Loader(pipe, num_workers=2, worker=worker)
-    given, errors, ended = iter(loader), 0, False
-    while not ended:
-        try:
-            ended = next(given, None) is None
-        except InvalidError:
-            errors += 1
-    assert errors == 4
+    errors = [one for one in outcomes(iter(loader)) if isinstance(one, InvalidError)]
+    assert len(errors) == 4
     assert [stage.items for stage in loader.stats().stages[:4]] == [12, 12, 8, 8]
     loader.close()

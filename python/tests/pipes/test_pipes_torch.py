@@ -10,14 +10,11 @@ import pytest
 from chains import CHAINS
 from test_lists import kinds_of, of_kinds
 from test_pipes import expected, items_of
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
-from stocached import InvalidError, source
+from stocached import source
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
-
-if torch is not None:
-    from stocached.torch import DataLoader
 
 SOME = ["random twice", "cache, random below", "zip, two shuffles", "join, cached sides", "mix, length", "weights"]
 SOME += ["flat_map, generator", "window, flat_map below", "cache of lists", "mix, windows", "zip of lists, random"]
@@ -58,18 +55,6 @@ def test_torchs_own_loader_reads_epoch_0():
     assert [index for batch in batches for index in batch.tolist()] == list(pipe)
 
 
-def test_an_iterable_dataset_is_refused():
-    class Endless(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(range(3))
-
-        def __len__(self):
-            return 3
-
-    with pytest.raises(InvalidError, match="without a pipe"):
-        source(Endless())
-
-
 def test_padded_batches_are_tensors():
     pipe = source([{"tokens": torch.arange(k + 1), "label": k} for k in range(3)])
     (batch,) = DataLoader(pipe.batch(3, pad={"tokens": -1}))
@@ -82,10 +67,7 @@ def lifted(sample: Any) -> Any:
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path: Any, indexed: bool):
-    transformers = pytest.importorskip(
-        "transformers", reason="transformers is not installed: tools/setup.sh torch does it"
-    )
+def test_the_trainer_of_transformers_trains_on_a_pipe(tmp_path: Any, transformers: Any, indexed: bool):
     seen: list[float] = []
 
     class Model(torch.nn.Module):

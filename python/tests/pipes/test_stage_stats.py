@@ -19,7 +19,7 @@ import pytest
 from chains import CHAINS as CHAINS_OF_BOTH
 from trace_file import read as read_trace
 
-from stocached import Loader, Order, Pipe, image, source
+from stocached import BadSampleError, Loader, Order, Pipe, image, source
 from stocached._datasets.cached_samples import CachedSamples
 from stocached._datasets.stage_stats import StageStats
 from stocached._datasets.tally import Counters
@@ -83,63 +83,67 @@ def items_of(loader: Loader) -> list[int]:
 
 
 N = 35  # elements, with 70 arrays, of which 34 are of even elements
+
+
+def numbers() -> Pipe:
+    return source(range(N))
+
+
+def indexed() -> Pipe:
+    return numbers().map(array)
+
+
+def lists() -> Pipe:
+    return numbers().flat_map(arrays)
+
+
 EVEN = sum(k % 5 for k in range(0, N, 2))
-PACKED = source(range(N)).flat_map(arrays).pack(10 * ROW)
+PACKED = lists().pack(10 * ROW)
 # The items of each stage in the first epoch, and in the second.
 CHAINS: dict[str, tuple[Callable[[], Pipe], list[int], list[int]]] = {
     "filter": (
-        lambda: source(range(N)).flat_map(arrays).filter(even).map(half).batch(4).map(same),
+        lambda: lists().filter(even).map(half).batch(4).map(same),
         [N, 70, EVEN, EVEN, 9, 9],
         [N, 70, EVEN, EVEN, 9, 9],
     ),
     "global numbers": (
-        lambda: (
-            source(range(N)).map(array).flat_map(lambda item: [drawing(item)] * 3).map(drawing).shuffle(seed=2).batch(4)
-        ),
+        lambda: indexed().flat_map(lambda item: [drawing(item)] * 3).map(drawing).shuffle(seed=2).batch(4),
         [N, N, 3 * N, 3 * N, 3 * N, 27],
         [N, N, 3 * N, 3 * N, 3 * N, 27],
     ),
     "a cache of lists": (
-        lambda: source(range(N)).flat_map(arrays).cache("8MiB").filter(even).batch(4),
+        lambda: lists().cache("8MiB").filter(even).batch(4),
         [N, 70, 70, EVEN, 9],
         [0, 0, 70, EVEN, 9],
     ),
     "rows of tokens": (lambda: PACKED.batch(1), [N, 70, 7, 7], [N, 70, 7, 7]),
     "an index and a cache": (
-        lambda: source(range(N)).map(array).cache("8MiB").shuffle(seed=1).map(half).batch(4).map(same),
+        lambda: indexed().cache("8MiB").shuffle(seed=1).map(half).batch(4).map(same),
         [N, N, N, N, N, 9, 9],
         [0, 0, N, N, N, 9, 9],
     ),
     "a zip in two orders": (
-        lambda: (
-            source(range(N))
-            .map(array)
-            .cache("8MiB")
-            .shuffle(seed=1)
-            .zip(source(range(N)).shuffle(seed=2))
-            .map(first)
-            .batch(4)
-        ),
+        lambda: indexed().cache("8MiB").shuffle(seed=1).zip(numbers().shuffle(seed=2)).map(first).batch(4),
         [N, N, N, N, N, N, N, N, 9],
         [0, 0, N, N, N, N, N, N, 9],
     ),
     "a cache that a zip reads": (
-        lambda: source(range(N)).map(array).cache("8MiB").zip(source(range(N))).map(first).batch(4),
+        lambda: indexed().cache("8MiB").zip(numbers()).map(first).batch(4),
         [N, N, N, N, N, N, 9],
         [0, 0, N, N, N, N, 9],
     ),
     "a cache that a cache reads": (
-        lambda: source(range(N)).map(array).cache("8MiB").map(half).cache("8MiB").batch(4),
+        lambda: indexed().cache("8MiB").map(half).cache("8MiB").batch(4),
         [N - 3, N - 3, N, N, N, 9],  # looks for the second cache have filled the first one with three
         [0, 0, 0, 0, N, 9],
     ),
     "two caches that a zip reads": (
-        lambda: source(range(N)).map(array).cache("8MiB").map(half).cache("8MiB").zip(source(range(N))).batch(4),
+        lambda: indexed().cache("8MiB").map(half).cache("8MiB").zip(numbers()).batch(4),
         [N - 3, N - 3, N, N, N, N, N, 9],
         [0, 0, 0, 0, N, N, N, 9],
     ),
     "two caches of lists": (
-        lambda: source(range(N)).flat_map(arrays).cache("8MiB").filter(even).cache("8MiB").map(half).batch(4),
+        lambda: lists().cache("8MiB").filter(even).cache("8MiB").map(half).batch(4),
         [N, 70, 70, EVEN, EVEN, EVEN, 9],
         [0, 0, 0, 0, EVEN, EVEN, 9],
     ),
@@ -181,7 +185,7 @@ def test_a_cache_that_is_used_twice_counts_once(indexed: bool):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_both_of_two_caches_have_hits_and_misses(workers: int):
-    loader = Loader(source(range(N)).map(array).cache("8MiB").map(half).cache("8MiB").batch(4), num_workers=workers)
+    loader = Loader(indexed().cache("8MiB").map(half).cache("8MiB").batch(4), num_workers=workers)
     for _ in range(2):
         epoch(loader)
     stats = loader.stats()
@@ -215,66 +219,32 @@ def same_length(item: Any) -> bool:
     return len(item) == ROW
 
 
+NAPPING = ".map(napping)"
 SLOW: dict[str, tuple[Callable[[], Pipe], str]] = {
-    "last": (lambda: source(range(N)).flat_map(arrays).map(half).map(napping).batch(4), ".map(napping)"),
-    "not last": (
-        lambda: source(range(N)).flat_map(arrays).map(napping).shuffle(seed=1).map(half).batch(4),
-        ".map(napping)",
-    ),
+    "last": (lambda: lists().map(half).map(napping).batch(4), NAPPING),
+    "not last": (lambda: lists().map(napping).shuffle(seed=1).map(half).batch(4), NAPPING),
     "a generator": (
-        lambda: source(range(N)).flat_map(lambda k: map(napping, arrays(k))).map(half).batch(4),
+        lambda: numbers().flat_map(lambda k: map(napping, arrays(k))).map(half).batch(4),
         ".flat_map(<lambda>)",
     ),
-    "above a cache of lists": (
-        lambda: source(range(N)).flat_map(arrays).map(napping).cache("8MiB").map(half).batch(4),
-        ".map(napping)",
-    ),
-    "above a cache": (
-        lambda: source(range(N)).map(array).map(napping).cache("8MiB").map(half).batch(4),
-        ".map(napping)",
-    ),
+    "above a cache of lists": (lambda: lists().map(napping).cache("8MiB").map(half).batch(4), NAPPING),
+    "above a cache": (lambda: indexed().map(napping).cache("8MiB").map(half).batch(4), NAPPING),
     "above a cache in a zip": (
-        lambda: (
-            source(range(N))
-            .map(array)
-            .map(napping)
-            .cache("8MiB")
-            .shuffle(seed=1)
-            .zip(source(range(N)).shuffle(seed=2))
-            .batch(4)
-        ),
-        ".map(napping)",
+        lambda: indexed().map(napping).cache("8MiB").shuffle(seed=1).zip(numbers().shuffle(seed=2)).batch(4),
+        NAPPING,
     ),
     "above two caches in a zip": (
-        lambda: (
-            source(range(N))
-            .map(array)
-            .map(napping)
-            .cache("8MiB")
-            .map(half)
-            .cache("8MiB")
-            .zip(source(range(N)))
-            .batch(4)
-        ),
-        ".map(napping)",
+        lambda: indexed().map(napping).cache("8MiB").map(half).cache("8MiB").zip(numbers()).batch(4),
+        NAPPING,
     ),
-    "below a cache": (
-        lambda: source(range(N)).map(array).cache("8MiB").map(half).map(napping).batch(4),
-        ".map(napping)",
-    ),
+    "below a cache": (lambda: indexed().cache("8MiB").map(half).map(napping).batch(4), NAPPING),
     "a side of a zip": (
-        lambda: source(range(N)).map(napping).shuffle(seed=1).zip(source(range(N)).shuffle(seed=2)).map(first).batch(4),
-        ".map(napping)",
+        lambda: numbers().map(napping).shuffle(seed=1).zip(numbers().shuffle(seed=2)).map(first).batch(4),
+        NAPPING,
     ),
-    "in whole batches": (
-        lambda: source(range(N)).map(array).cache("8MiB").map(napping).batch(4, collate=list),
-        ".map(napping)",
-    ),
-    "of batches": (lambda: source(range(N)).map(array).batch(1).map(dozing), ".map(dozing)"),
-    "a collate function": (
-        lambda: source(range(N)).flat_map(arrays).batch(1, collate=napping),
-        ".batch(1, collate=napping)",
-    ),
+    "in whole batches": (lambda: indexed().cache("8MiB").map(napping).batch(4, collate=list), NAPPING),
+    "of batches": (lambda: indexed().batch(1).map(dozing), ".map(dozing)"),
+    "a collate function": (lambda: lists().batch(1, collate=napping), ".batch(1, collate=napping)"),
 }
 
 
@@ -356,7 +326,7 @@ def test_every_loader_says_what_it_is():
 
 
 def test_the_slowest_stage_is_above_a_cache_that_was_made_before():
-    pipe = source(range(N)).map(array).map(napping).cache("8MiB")
+    pipe = indexed().map(napping).cache("8MiB")
     assert (pipe[0] == array(0)).all()
     loader = Loader(pipe.batch(4))
     epoch(loader)
@@ -418,9 +388,7 @@ def test_one_slow_item_stands_for_itself(name: str, way: str):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_items_of_a_dropped_batch_were_read(workers: int):
     """Docs of StageStats."""
-    loader = Loader(
-        source(range(N)).flat_map(arrays).filter(even).map(half).batch(8, drop_last=True), num_workers=workers
-    )
+    loader = Loader(lists().filter(even).map(half).batch(8, drop_last=True), num_workers=workers)
     assert epoch(loader) == EVEN // 8 * 8
     *read, finished, batches = items_of(loader)
     assert (read, batches) == ([N, 70, EVEN], EVEN // 8)
@@ -459,7 +427,7 @@ def test_stats_of_a_pipe_that_was_not_read_name_no_slowest():
 
 
 def test_a_resumed_loader_counts_what_it_gives():
-    pipe = source(range(N)).flat_map(arrays).filter(even).map(half).batch(2)
+    pipe = lists().filter(even).map(half).batch(2)
     loader = Loader(pipe)
     batches = iter(loader)
     for _ in range(5):
@@ -512,19 +480,13 @@ def test_sums_hold_after_the_death_of_a_worker(tmp_path: Path):
 def test_items_that_are_left_out_count_in_no_stage_below():
     def odd_fails(item: Any) -> Any:
         if item[0] % 2:
-            raise image_error()
+            raise BadSampleError("it is odd")
         return item
 
-    def image_error() -> Exception:
-        from stocached import BadSampleError
-
-        return BadSampleError("it is odd")
-
-    lists = source(range(N)).flat_map(arrays)
     for make, counts in (
-        (lambda: lists.map(odd_fails).filter(same_length).batch(16), [N, 70, EVEN, EVEN]),
-        (lambda: lists.map(half).map(odd_fails).batch(16), [N, 70, 70, EVEN]),
-        (lambda: lists.map(odd_fails).cache("8MiB").batch(16), [N, 70, EVEN, EVEN]),
+        (lambda: lists().map(odd_fails).filter(same_length).batch(16), [N, 70, EVEN, EVEN]),
+        (lambda: lists().map(half).map(odd_fails).batch(16), [N, 70, 70, EVEN]),
+        (lambda: lists().map(odd_fails).cache("8MiB").batch(16), [N, 70, EVEN, EVEN]),
     ):
         for workers in (0, 2):
             loader = Loader(make(), num_workers=workers, bad_samples="skip")
@@ -553,7 +515,7 @@ def test_pictures_that_c_makes_are_of_the_source(tmp_path: Path):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_timeline_has_the_seconds_of_stages(tmp_path: Path, workers: int):
     path = tmp_path / "run.json"
-    pipe = source(range(N)).flat_map(arrays).filter(even).map(napping).batch(4)
+    pipe = lists().filter(even).map(napping).batch(4)
     loader = Loader(pipe, num_workers=workers, trace=str(path))
     for _ in range(2):
         assert epoch(loader) == EVEN

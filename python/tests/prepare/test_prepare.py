@@ -422,16 +422,12 @@ def test_a_storage_with_the_six_methods_alone_takes_processes():
 # ------------------------------------------------------------ one at a time
 
 
-RUN = "import sys; sys.path.insert(0, {tests!r}); from prepared import Made; from stocached.prepare import *; "
-
-
 def start(code: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN.format(tests=str(Path(__file__).parents[1])) + code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    tests = str(Path(__file__).parents[1])
+    run = (
+        f"import sys; sys.path.insert(0, {tests!r}); from prepared import Made; from stocached.prepare import *; {code}"
     )
+    return subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_two_processes_at_once(tmp_path):
@@ -537,8 +533,7 @@ def test_a_dataset_over_a_part(storage):
     assert len({whole.fingerprint, part.fingerprint, others.fingerprint}) == 3
 
 
-def test_a_pickled_storage(tmp_path):
-    storage = BlockStorage(tmp_path / "d", **SMALL)
+def test_a_pickled_storage(storage):
     prepare(Made(20), storage)
     storage.load_sample(0)
     again = pickle.loads(pickle.dumps(PreparedDataset(storage)))
@@ -560,8 +555,7 @@ def read_all(storage, results):
     results.put(all(same(storage.load_sample(k), sample(FIELDS, k)) for k in range(300)))
 
 
-def test_readers_in_other_processes(tmp_path):
-    storage = BlockStorage(tmp_path / "d", **SMALL)
+def test_readers_in_other_processes(storage):
     prepare(Made(300), storage)
     storage.load_sample(0)
     processes = multiprocessing.get_context("fork")
@@ -574,8 +568,7 @@ def test_readers_in_other_processes(tmp_path):
         reader.join()
 
 
-def test_readers_in_threads(tmp_path):
-    storage = BlockStorage(tmp_path / "d", **SMALL)
+def test_readers_in_threads(storage):
     prepare(Made(300), storage)
 
     def read(seed):
@@ -585,15 +578,11 @@ def test_readers_in_threads(tmp_path):
     in_threads(4, read)
 
 
-def test_one_pread_a_sample(tmp_path, monkeypatch):
-    storage = BlockStorage(tmp_path / "d", **SMALL)
+def test_one_pread_a_sample(storage, monkeypatch):
     prepare(Made(300), storage)
     storage.load_sample(0)
-    reads = []
-    real = os.preadv
-    monkeypatch.setattr(
-        os, "preadv", lambda fd, buffers, offset: reads.append(len(buffers)) or real(fd, buffers, offset)
-    )
+    reads, real = [], os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: reads.append(len(buffers)) or real(fd, buffers, at))
     for k in range(300):
         storage.load_sample(k)
     assert reads == [1] * 300
@@ -603,8 +592,7 @@ def test_one_pread_a_sample(tmp_path, monkeypatch):
     assert len(reads) == sum(file.blocks for file in storage.reader.files)  # one read for each block
 
 
-def test_samples_of_a_block(tmp_path):
-    storage = BlockStorage(tmp_path / "d", **SMALL)
+def test_samples_of_a_block(storage, tmp_path):
     prepare(Made(300), storage)
     assert storage.block_samples() == 4096 // 92  # bytes of a sample: 75, padded to 80 for the label of 8, and 4
     one = BlockStorage(tmp_path / "one")
@@ -615,8 +603,7 @@ def test_samples_of_a_block(tmp_path):
     assert 5 < variable.block_samples() < 12
 
 
-def test_closing(tmp_path):
-    storage = BlockStorage(tmp_path / "d")
+def test_closing(storage):
     prepare(Made(5), storage)
     before = held()
     storage.load_sample(0)

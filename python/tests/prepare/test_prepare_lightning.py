@@ -43,9 +43,21 @@ def imported(in_lightning):
             return f"{self.dirpath}"
 
 
+@pytest.fixture
+def storage(tmp_path: Path) -> Any:
+    return BlockStorage(tmp_path / "data")
+
+
 def module(storage: Any, n: int = 30, **more: Any) -> Any:
     settings = {"batch_size": 4, "validation": 6, "seed": 3, "block_size": 5, "window": 2}
     return DataModule(Numbered(n), storage, **{**settings, **more})
+
+
+def fitted(folder: Path, epochs: int, data: Any, model: Any = None, at: Path | None = None, **more: Any) -> Any:
+    """A model after a training. at: the checkpoint that it goes on from."""
+    model = model or Model()
+    trainer(folder, epochs, **more).fit(model, datamodule=data, ckpt_path=at)
+    return model
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -104,13 +116,8 @@ def test_two_ranks(tmp_path, warm_lightning):
     assert parts(tmp_path / "calls") == asked  # not prepared again
 
     # One rank, in this process, continues what two have begun.
-    one = Model()
-    going = trainer(tmp_path, 3, devices=1, reload_dataloaders_every_n_epochs=1)
-    going.fit(
-        one,
-        datamodule=DataModule(Numbered(n), BlockStorage(tmp_path / "data", block_bytes=4096), **data),
-        ckpt_path=files[2],
-    )
+    module = DataModule(Numbered(n), BlockStorage(tmp_path / "data", block_bytes=4096), **data)
+    one = fitted(tmp_path, 3, module, at=files[2], devices=1, reload_dataloaders_every_n_epochs=1)
     before = [index for rank in ranks for entry in rank["trained"][:3] for index in entry[-1]]
     alone = [{"trained": one.trained, "validated": one.validated}]
     assert Counter(before + in_epoch(alone, 0)) == Counter(sets.train)
@@ -138,9 +145,8 @@ def test_the_other_lightning(tmp_path, warm_ranks):
 
 
 @pytest.mark.parametrize(("workers", "drop_last"), [(0, False), (2, False), (0, True)])
-def test_every_checkpoint_goes_on(tmp_path, workers, drop_last):
+def test_every_checkpoint_goes_on(tmp_path, storage, workers, drop_last):
     """After each batch, each validation and each epoch. The last batch is short, or dropped."""
-    storage = BlockStorage(tmp_path / "data")
     saves = {
         "by_step": {"every_n_train_steps": 1},
         "by_epoch": {"every_n_epochs": 1},
@@ -149,8 +155,8 @@ def test_every_checkpoint_goes_on(tmp_path, workers, drop_last):
     callbacks = [
         Again(tmp_path / name, save_top_k=-1, filename=name + "-{step}", **more) for name, more in saves.items()
     ]
-    model, settings = Model(), {"n": 32, "validation": 6, "num_workers": workers, "drop_last": drop_last}
-    trainer(tmp_path, 2, callbacks=callbacks, val_check_interval=3).fit(model, datamodule=module(storage, **settings))
+    settings = {"n": 32, "validation": 6, "num_workers": workers, "drop_last": drop_last}
+    model = fitted(tmp_path, 2, module(storage, **settings), callbacks=callbacks, val_check_interval=3)
     sets = split(32, 6, seed=3)
     for epoch in range(2):
         seen = Counter(index for number, _, batch in model.trained if number == epoch for index in batch)
@@ -161,80 +167,59 @@ def test_every_checkpoint_goes_on(tmp_path, workers, drop_last):
     assert len(files) > 2 * 6 + 2 + 2
     for path in files[:: 1 if not workers and not drop_last else 7]:
         step = torch.load(path, weights_only=False)["global_step"]
-        again = Model()
-        trainer(tmp_path, 2, val_check_interval=3).fit(again, datamodule=module(storage, **settings), ckpt_path=path)
+        again = fitted(tmp_path, 2, module(storage, **settings), at=path, val_check_interval=3)
         assert again.trained == model.trained[step:], path.name
 
 
-def test_a_step_that_failed_comes_again(tmp_path):
-    storage = BlockStorage(tmp_path / "data")
-    whole = Model()
-    trainer(tmp_path, 2).fit(whole, datamodule=module(storage))
+def test_a_step_that_failed_comes_again(tmp_path, storage):
+    whole = fitted(tmp_path, 2, module(storage))
     for fails_at in (0, 1, 4, 6, 8):
         failed = Model(fails_at)
         folder = tmp_path / str(fails_at)
+        callbacks = [pl.callbacks.OnExceptionCheckpoint(folder, "failed")]
         with pytest.raises(RuntimeError, match="as it was told"):
-            trainer(folder, 2, callbacks=[pl.callbacks.OnExceptionCheckpoint(folder, "failed")]).fit(
-                failed, datamodule=module(storage)
-            )
-        again = Model()
-        trainer(folder, 2).fit(again, datamodule=module(storage), ckpt_path=folder / "failed.ckpt")
+            fitted(folder, 2, module(storage), failed, callbacks=callbacks)
+        again = fitted(folder, 2, module(storage), at=folder / "failed.ckpt")
         assert [batch for _, _, batch in failed.trained + again.trained] == [batch for _, _, batch in whole.trained]
 
 
-def test_accumulated_gradients_and_limits(tmp_path):
-    storage = BlockStorage(tmp_path / "data")
+def test_accumulated_gradients_and_limits(tmp_path, storage):
     more = {"accumulate_grad_batches": 2, "limit_train_batches": 5, "limit_val_batches": 1}
     callback = Again(tmp_path / "c", save_top_k=-1, every_n_train_steps=1, filename="{step}")
-    whole = Model()
-    trainer(tmp_path, 2, callbacks=[callback], **more).fit(whole, datamodule=module(storage))
+    whole = fitted(tmp_path, 2, module(storage), callbacks=[callback], **more)
     assert [number for _, number, _ in whole.trained] == [0, 1, 2, 3, 4] * 2
     for path in checkpoints(tmp_path / "c"):
         said = torch.load(path, weights_only=False)
         done = said["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
-        again = Model()
-        trainer(tmp_path, 2, **more).fit(again, datamodule=module(storage), ckpt_path=path)
+        again = fitted(tmp_path, 2, module(storage), at=path, **more)
         assert again.trained == whole.trained[done:], path.name
 
 
-def test_a_checkpoint_of_other_data_or_another_order_is_refused(tmp_path):
-    storage = BlockStorage(tmp_path / "data")
+def test_a_checkpoint_of_other_data_or_another_order_is_refused(tmp_path, storage):
     callback = Again(tmp_path / "c", save_top_k=-1, every_n_train_steps=2, filename="{step}")
-    trainer(tmp_path, 1, callbacks=[callback]).fit(Model(), datamodule=module(storage))
+    fitted(tmp_path, 1, module(storage), callbacks=[callback])
     path = checkpoints(tmp_path / "c")[0]
     for change, text in [
         ({"seed": 4}, "seed is 4 here and 3 there"),
         ({"validation": 5}, "samples is 25 here and 24 there"),
         ({"window": 3}, "window"),
+        ({"batch_size": 2}, "reload_dataloaders_every_n_epochs=1"),
     ]:
         with pytest.raises(InvalidError, match=text):
-            trainer(tmp_path, 1).fit(Model(), datamodule=module(storage, **change), ckpt_path=path)
-    with pytest.raises(InvalidError, match="reload_dataloaders_every_n_epochs=1"):
-        trainer(tmp_path, 1).fit(Model(), datamodule=module(storage, batch_size=2), ckpt_path=path)
-    again = Model()
-    trainer(tmp_path, 1, reload_dataloaders_every_n_epochs=1).fit(
-        again, datamodule=module(storage, batch_size=2), ckpt_path=path
-    )
+            fitted(tmp_path, 1, module(storage, **change), at=path)
+    again = fitted(tmp_path, 1, module(storage, batch_size=2), at=path, reload_dataloaders_every_n_epochs=1)
     assert sum(len(batch) for _, _, batch in again.trained) == 24 - 8
 
 
-def test_one_module_for_several_fits(tmp_path):
-    storage = BlockStorage(tmp_path / "data")
+def test_one_module_for_several_fits(tmp_path, storage):
     data = module(storage)
-    runs = []
-    for _ in range(2):
-        model = Model()
-        trainer(tmp_path, 2).fit(model, datamodule=data)
-        runs.append(model.trained)
-    assert runs[0] == runs[1]
+    assert fitted(tmp_path, 2, data).trained == fitted(tmp_path, 2, data).trained
 
 
 # ------------------------------------------------------------ data
 
 
-def test_parts_and_transforms(tmp_path):
-    storage = BlockStorage(tmp_path / "data")
-
+def test_parts_and_transforms(tmp_path, storage):
     def marked(by):
         return lambda made: {**made, "x": made["x"] * 0 + by}
 
@@ -261,34 +246,30 @@ def test_parts_and_transforms(tmp_path):
     assert Counter(index for _, _, batch in model.trained for index in batch) == Counter(sets.train)
 
 
-def test_a_split_that_is_given(tmp_path):
-    storage = BlockStorage(tmp_path / "data")
+def test_a_split_that_is_given(tmp_path, storage):
     parts = Split(IndexSet([1, 2, 3], 30), IndexSet([4], 30), IndexSet([], 30))
-    model = Model()
-    trainer(tmp_path, 1).fit(model, datamodule=module(storage, split=parts, shuffle=False))
+    model = fitted(tmp_path, 1, module(storage, split=parts, shuffle=False))
     assert [batch for _, _, batch in model.trained] == [[1, 2, 3]]
     with pytest.raises(InvalidError, match="the split is of 31 samples, and the storage has 30"):
         module(storage, split=Split(IndexSet([1], 31), IndexSet([], 31), IndexSet([], 31))).setup()
 
 
-def test_no_validation(tmp_path):
-    model = Model()
-    trainer(tmp_path, 1).fit(model, datamodule=module(BlockStorage(tmp_path / "data"), validation=0))
+def test_no_validation(tmp_path, storage):
+    model = fitted(tmp_path, 1, module(storage, validation=0))
     assert len(model.trained) == 8
     assert model.validated == []
 
 
-def test_overfitting_takes_the_same_batches(tmp_path):
-    model = Model()
-    trainer(tmp_path, 2, overfit_batches=2).fit(model, datamodule=module(BlockStorage(tmp_path / "data")))
+def test_overfitting_takes_the_same_batches(tmp_path, storage):
+    model = fitted(tmp_path, 2, module(storage), overfit_batches=2)
     epochs = [[batch for number, _, batch in model.trained if number == epoch] for epoch in range(2)]
     assert epochs[0] == epochs[1]
     assert len(epochs[0]) == 2
 
 
-def test_without_a_trainer(tmp_path):
+def test_without_a_trainer(storage):
     """The loaders work without a Trainer."""
-    data = module(BlockStorage(tmp_path / "d"))
+    data = module(storage)
     with pytest.raises(NotPreparedError, match=r"prepare_data\(\)"):
         data.setup()
     data.prepare_data()
@@ -307,20 +288,14 @@ def test_without_a_trainer(tmp_path):
     assert Counter(index for batch in third + rest for index in batch) == Counter(data.split.train)
 
 
-def test_hostile_states(tmp_path):
-    data = module(BlockStorage(tmp_path / "d"))
+def test_hostile_states(storage):
+    data = module(storage)
     data.prepare_data()
     passing = iter(data.train_dataloader())
     next(passing)
     good = data.state_dict()
-    for state in (
-        None,
-        3,
-        "state",
-        [("epoch", 1)],
-        {**good, "batches": good["position"] + 1},
-        {**good, "position": -1},
-    ):
+    wrong = {**good, "batches": good["position"] + 1}, {**good, "position": -1}
+    for state in (None, 3, "state", [("epoch", 1)], *wrong):
         for made in (False, True):  # the loader, before the state comes
             other = module(data.storage)
             with pytest.raises(StateError, match="no state of a DataModule|batches=|position="):
@@ -339,8 +314,7 @@ def test_hostile_states(tmp_path):
     assert [batch["index"].tolist() for batch in loader] == first
 
 
-def test_invalid_arguments(tmp_path):
-    storage = BlockStorage(tmp_path / "d")
+def test_invalid_arguments(storage):
     for change, text in [
         ({"ends": "uneven"}, "pad or drop"),
         ({"batch_size": 0}, "batch_size=0"),
@@ -355,8 +329,7 @@ def test_invalid_arguments(tmp_path):
         DataModule([], storage)
 
 
-def test_options_of_the_loader(tmp_path):
-    storage = BlockStorage(tmp_path / "data")
+def test_options_of_the_loader(storage):
     prepare(Numbered(30), storage)
     data = DataModule(
         None, storage, batch_size=4, num_workers=1, loader={"persistent_workers": True, "prefetch_factor": 3}
@@ -367,9 +340,9 @@ def test_options_of_the_loader(tmp_path):
     assert isinstance(Numbered(3), Made)
 
 
-def test_what_a_pipe_has_written(tmp_path):
+def test_what_a_pipe_has_written(tmp_path, storage):
     source(range(30)).map(pair).write(tmp_path / "data")
-    data = DataModule(None, BlockStorage(tmp_path / "data"), batch_size=4, validation=6, stratify="1")
+    data = DataModule(None, storage, batch_size=4, validation=6, stratify="1")
     seen = [one for numbers, labels in data.train_dataloader() for one in zip(numbers.tolist(), labels.tolist())]
     assert sorted(seen) == [(k, k % 3) for k in split(30, 6, labels=[k % 3 for k in range(30)]).train]
 
@@ -382,10 +355,9 @@ def moved(made, generator):
     return {**made, "x": made["x"] + generator.random(dtype="float32")}
 
 
-def test_a_cache_and_augmentation(tmp_path):
+def test_a_cache_and_augmentation(tmp_path, storage):
     """In the second epoch samples come from the cache, each with another augmentation. Evaluation
     has no augmentation by default."""
-    storage = BlockStorage(tmp_path / "data")
 
     class Keeps(Model):
         def __init__(self):

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from helpers import Of
+from torch_helpers import TORCH_WARNINGS, CachedDataset, DataLoader, torch
+
+import stocached
+from stocached import Loader
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS, pytest.mark.filterwarnings("ignore:Starting with TensorDict")]
-
-if torch is not None:
-    import stocached
-    from stocached import Loader
-    from stocached.torch import CachedDataset, DataLoader
 
 N = 12
 # of ALL, which begins with COLLATED
@@ -42,17 +41,9 @@ def imported():
     assert list(COLLATED) == OF_COLLATED
 
 
-class Several:
+def several(kinds: dict[str, Any]) -> Of:
     """Samples of several kinds at once."""
-
-    def __init__(self, kinds: dict[str, Any]) -> None:
-        self.kinds = kinds
-
-    def __len__(self) -> int:
-        return N
-
-    def __getitem__(self, index: int) -> Any:
-        return {name: make(index) for name, make in self.kinds.items()}
+    return Of(lambda index: {name: make(index) for name, make in kinds.items()}, N)
 
 
 def batches(loader: Any) -> list[Any]:
@@ -69,14 +60,14 @@ def same_batches(ours: Any, theirs: Any) -> bool:
 # ------------------------------------------------------------ CachedDataset
 
 
-@pytest.mark.parametrize("variable", [None, True], ids=["as found", "variable"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "variable"), [*((name, None) for name in NAMES), ("all at once", True)])
 def test_it_comes_back_as_what_it_was(name, variable):
-    kind = Kind(ALL[name])
+    make = ALL[name] if variable is None else several(ALL).function
+    kind = Kind(make)
     dataset = CachedDataset(kind, size="64MiB", variable=variable)
     for _ in range(2):
-        assert all(alike(dataset[k], ALL[name](k)) for k in range(N)), name
-        assert all(map(alike, dataset.__getitems__(range(N)), map(ALL[name], range(N)))), name
+        assert all(alike(dataset[k], make(k)) for k in range(N)), name
+        assert all(map(alike, dataset.__getitems__(range(N)), map(make, range(N)))), name
     assert sorted(kind.loads) == sorted([*range(N), *range(N)])  # once to store it, once to compare it
     stats = dataset.stats()
     assert (stats.stored, stats.passed) == (N, 0)
@@ -84,7 +75,7 @@ def test_it_comes_back_as_what_it_was(name, variable):
 
 
 def test_a_named_cache_is_read_by_another_process(cache_name):
-    filled = CachedDataset(Several(ALL), name=cache_name, fingerprint="kinds", size="64MiB")
+    filled = CachedDataset(several(ALL), name=cache_name, fingerprint="kinds", size="64MiB")
     for k in range(N):
         filled[k]
     child = os.fork()
@@ -93,10 +84,10 @@ def test_a_named_cache_is_read_by_another_process(cache_name):
         try:
             kinds = {name: Kind(make) for name, make in ALL.items()}
             other = CachedDataset(
-                Several({name: kind.__getitem__ for name, kind in kinds.items()}), name=cache_name, fingerprint="kinds"
+                several({name: kind.__getitem__ for name, kind in kinds.items()}), name=cache_name, fingerprint="kinds"
             )
             tried = len(kinds["IntEnum"].loads)
-            same = all(alike(other[k], Several(ALL)[k]) for k in range(N))
+            same = all(alike(other[k], several(ALL)[k]) for k in range(N))
             status = 0 if same and len(kinds["IntEnum"].loads) == tried and other.stats().stored == N else 2
         finally:
             os._exit(status)
@@ -116,8 +107,8 @@ def test_default_collate_is_that_of_torch(workers, settings):
     for kinds in (COLLATED, {name: make for name, make in COLLATED.items() if name not in texts}):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
-            theirs = torch.utils.data.DataLoader(Several(kinds), 5)
-            assert same_batches(DataLoader(Several(kinds), 5, num_workers=workers, **settings), theirs)
+            theirs = torch.utils.data.DataLoader(several(kinds), 5)
+            assert same_batches(DataLoader(several(kinds), 5, num_workers=workers, **settings), theirs)
 
 
 @pytest.mark.parametrize("name", OF_COLLATED)
@@ -139,15 +130,15 @@ def test_a_sample_that_holds_none_is_collated_the_same_with_a_cache(settings):
 @pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}], ids=["no cache", "cache"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_own_collate_function_gets_what_the_dataset_gave(workers, settings):
-    loader = DataLoader(Several(ALL), 5, num_workers=workers, collate_fn=list, **settings)
+    loader = DataLoader(several(ALL), 5, num_workers=workers, collate_fn=list, **settings)
     samples = [sample for batch in batches(loader) for sample in batch]
-    assert all(map(alike, samples, map(Several(ALL).__getitem__, range(N))))
+    assert all(map(alike, samples, map(several(ALL).__getitem__, range(N))))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_cached_dataset_in_the_loader_of_torch(workers):
-    theirs = torch.utils.data.DataLoader(Several(COLLATED), 5)
-    dataset = CachedDataset(Several(COLLATED), size="64MiB")
+    theirs = torch.utils.data.DataLoader(several(COLLATED), 5)
+    dataset = CachedDataset(several(COLLATED), size="64MiB")
     assert same_batches(torch.utils.data.DataLoader(dataset, 5, num_workers=workers), theirs)
     assert (dataset.stats().stored, dataset.stats().passed) == (N, 0)
 
@@ -155,7 +146,7 @@ def test_a_cached_dataset_in_the_loader_of_torch(workers):
 @pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}], ids=["no cache", "cache"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_of_numpy(workers, settings):
-    found = batches(Loader(Several({**COLLATED, "dataclass": ALL["dataclass"]}), N, num_workers=workers, **settings))[0]
+    found = batches(Loader(several({**COLLATED, "dataclass": ALL["dataclass"]}), N, num_workers=workers, **settings))[0]
     assert np.array_equal(found["Image"], np.stack([ALL["Image"](k).numpy() for k in range(N)]))
     assert found["BoundingBoxes"].shape == (N, 2, 4)
     assert np.array_equal(found["TensorDict"]["b"]["c"], np.stack([np.full((2, 2), k, np.float32) for k in range(N)]))

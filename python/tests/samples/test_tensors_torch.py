@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch_helpers import TORCH_WARNINGS, torch
+from helpers import Of
+from torch_helpers import TORCH_WARNINGS, DataLoader, torch
 
 from stocached._samples.batch_layout import Layout
-from stocached.torch import DataLoader
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -75,18 +75,15 @@ def test_what_cannot_be_done_at_once_is_not():
         assert not layout.write_many(arrays, [0, 1], [other, other])
 
 
-class Flips(torch.utils.data.Dataset if torch is not None else object):
-    def __len__(self):
-        return 300
-
-    def __getitem__(self, index):
-        x = torch.arange(12).reshape(3, 4) + index
-        return (x.flip(0) if index % 3 and torch.rand(()) < 0.5 else x), index
+def flips(index):
+    x = torch.arange(12).reshape(3, 4) + index
+    return (x.flip(0) if index % 3 and torch.rand(()) < 0.5 else x), index
 
 
 def test_random_tensors_do_not_depend_on_the_workers():
     def read(workers):
-        loader = DataLoader(Flips(), 16, shuffle=True, num_workers=workers, generator=torch.Generator().manual_seed(5))
+        generator = torch.Generator().manual_seed(5)
+        loader = DataLoader(Of(flips, 300), 16, shuffle=True, num_workers=workers, generator=generator)
         return [torch.cat(column) for column in zip(*loader)]
 
     (x, y), (x2, y2) = read(1), read(3)

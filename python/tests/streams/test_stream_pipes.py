@@ -180,8 +180,7 @@ def test_an_iteration_that_failed_ends_and_its_state_stays():
     ours = loader(lengths, 3, read=Breaking(lengths), shuffle=False)
     batches = iter(ours)
     with pytest.raises(StreamError):
-        for _ in batches:
-            pass
+        list(batches)
     state = ours.state_dict()
     assert next(batches, None) is None
     assert ours.state_dict() == state

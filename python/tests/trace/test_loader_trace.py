@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import python
 from trace_file import read, spans_of
 
 from stocached import Loader
@@ -39,6 +38,11 @@ class Pictures:
 class Stream:
     def __iter__(self):
         return iter(np.arange(N))
+
+
+def waits_of(path: Path) -> list[Any]:
+    """The waits for a batch."""
+    return [span for span in spans_of(read(path), LOOP) if span["name"] == "wait" and "batch" in span["args"]]
 
 
 def plus_one(sample: np.ndarray) -> np.ndarray:
@@ -85,15 +89,12 @@ def test_everything_is_recorded(tmp_path, way):
     loop = spans_of(file, LOOP)
     starts = [span for span in loop if span["name"] == "wait" and "batch" not in span["args"]]
     assert [span["args"] for span in starts] == [{"epoch": epoch} for epoch in range(EPOCHS)]
-    waits = [span for span in loop if span["name"] == "wait" and "batch" in span["args"]]
+    waits = waits_of(path)
     steps = [span for span in loop if span["name"] == "step"]
-    each = batches // EPOCHS
-    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in waits] == [
-        (epoch, batch) for epoch in range(EPOCHS) for batch in range(each)
-    ]
-    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in steps] == [
-        (epoch, batch) for epoch in range(EPOCHS) for batch in range(each)
-    ]
+    for spans in (waits, steps):
+        assert [(span["args"]["epoch"], span["args"]["batch"]) for span in spans] == [
+            (epoch, batch) for epoch in range(EPOCHS) for batch in range(batches // EPOCHS)
+        ]
     assert all(span["dur"] >= 1000 for span in steps)
     assert sum(span["args"]["samples"] for span in waits) == stats.samples == EPOCHS * N
     assert sum(span["args"]["hits"] for span in waits) == stats.hits
@@ -160,8 +161,7 @@ def test_the_random_part_is_apart_from_loads(tmp_path, way, of):
         dataset = CachedSamples(dataset, size=arguments.pop("size"), augment=arguments.pop("augment"))
     loader = Loader(dataset, trace=tmp_path / "run.json", **arguments)
     for _ in range(EPOCHS):
-        for _ in loader:
-            pass
+        list(loader)
     loader.close()
     file = read(tmp_path / "run.json")
     tracks = [LOOP] if arguments["num_workers"] == 0 else ["worker 0", "worker 1"]
@@ -192,8 +192,7 @@ def test_what_is_random_about_whole_batches_is_recorded(tmp_path):
         return batch
 
     loader = Loader(Pictures(), batch_size=BATCH, batch_augment=augment, trace=tmp_path / "run.json")
-    for _ in loader:
-        pass
+    list(loader)
     loader.close()
     spans = [span for span in spans_of(read(tmp_path / "run.json"), LOOP) if span["name"] == "batch_augment"]
     assert [span["args"] for span in spans] == [{"epoch": 0, "batch": batch} for batch in range(N // BATCH)]
@@ -202,34 +201,19 @@ def test_what_is_random_about_whole_batches_is_recorded(tmp_path):
 
 def test_iterable_datasets(tmp_path):
     loader = Loader(Stream(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json")
-    for _ in loader:
-        pass
+    list(loader)
     loader.close()
-    file = read(tmp_path / "a.json")
-    assert (
-        sum(
-            span["args"]["samples"]
-            for span in spans_of(file, LOOP)
-            if span["name"] == "wait" and "batch" in span["args"]
-        )
-        == N
-    )
-    assert len(spans_of(file, "worker 0")) >= N // BATCH
+    assert sum(span["args"]["samples"] for span in waits_of(tmp_path / "a.json")) == N
+    assert len(spans_of(read(tmp_path / "a.json"), "worker 0")) >= N // BATCH
 
 
 def test_left_early(tmp_path):
     loader = Loader(Pictures(), batch_size=BATCH, num_workers=2, trace=tmp_path / "a.json.gz")
     for _ in loader:
         break
-    for _ in loader:
-        pass
+    list(loader)
     del loader
-    waits = [
-        span
-        for span in spans_of(read(tmp_path / "a.json.gz"), LOOP)
-        if span["name"] == "wait" and "batch" in span["args"]
-    ]
-    assert [span["args"]["epoch"] for span in waits] == [0] + [1] * (N // BATCH)
+    assert [span["args"]["epoch"] for span in waits_of(tmp_path / "a.json.gz")] == [0] + [1] * (N // BATCH)
 
 
 @pytest.mark.parametrize("way", ["in the loop", "workers", "threads", "own batches", "timeout"])
@@ -246,8 +230,7 @@ def test_waits_for_an_error(tmp_path, way):
     settings = dict(num_workers=2, timeout=0.3) if way == "timeout" else WAYS[way]
     loader = Loader(Late(), batch_size=BATCH, trace=tmp_path / "a.json", **settings)
     with pytest.raises((ValueError, RuntimeError), match="timed out" if way == "timeout" else "not today"):
-        for _ in loader:
-            pass
+        list(loader)
     loader.close()
     spans = [span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] in ("wait", "step")]
     assert spans[-1]["name"] == "wait"
@@ -269,16 +252,7 @@ for k, batch in enumerate(loader):
     if k == 2:
         {dict(exit="sys.exit(0)", error="raise ValueError('x')", interrupt="signal.raise_signal(signal.SIGINT)")[how]}
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    done = python(program, check=False, options=())
     assert done.returncode == dict(exit=0, error=1, interrupt=-signal.SIGINT)[how], done.stderr
-    waits = [
-        span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] == "wait" and "batch" in span["args"]
-    ]
-    assert len(waits) == 3
+    assert len(waits_of(tmp_path / "a.json")) == 3
     assert os.listdir(tmp_path) == ["a.json"]

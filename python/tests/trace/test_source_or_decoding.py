@@ -108,8 +108,7 @@ def test_advice_names_what_is_slow(slow, workers, tmp_path):
         # The policy cost, for stocached.advise().
         loader = Loader(dataset, 10, num_workers=workers, size=CONTROL + 30 * 4000, policy="cost", trace=path)
         for _ in range(2):
-            for _ in loader:
-                pass
+            list(loader)
         told = stocached.advise(loader, 0.3)
         loader.close()
         advices = [told.numbers, advice_of(path)]
@@ -142,8 +141,7 @@ def test_advice_names_what_is_slow_in_a_server(slow, server):
     server.files(pictures, settings, decode={"resize": [32, 32]}, size=CONTROL + 30 * 4000, policy="cost", parallel=2)
     loader = DataLoader(SourceDataset(server.name, timeout=60), 10, shuffle=True, seed=1, num_workers=2)
     for _ in range(2):
-        for _ in loader:
-            pass
+        list(loader)
     told = stocached.advise(loader, 0.3)
     loader.close()
     assert "waits for the source" in str(told)
@@ -167,8 +165,7 @@ def test_a_whole_batch_says_it_too(tmp_path):
         path = tmp_path / "run.json"
         with serving(tmp_path / "source", seconds) as source:
             loader = Loader(Remote(source), 10, num_workers=2, collate_fn=list, trace=path)
-            for _ in loader:
-                pass
+            list(loader)
             loader.close()
         spans = trace_file.read(path)["traceEvents"]
         took = {name: sum(s["dur"] for s in spans if s["name"] == name) for name in ("load", "source")}
