@@ -739,7 +739,7 @@ struct stoc_task {
     uint64_t argument;
     int32_t result; /* the answer, set by the worker */
     uint32_t worker;
-    uint64_t overflow_offset, overflow_bytes;
+    uint64_t overflow_offset, overflow_bytes; /* a taken task has the overflow_offset that it was pushed with */
 };
 
 /* Bytes of a queue for this many tasks at a time (1 to 2^20, rounded up to a power of two). 0: the
@@ -804,6 +804,9 @@ STOC_API void stoc_queue_stop(void *memory);
 /* Any process. Reserves bytes in a file of the caller. Returns their offset, a multiple of 4096. No
  * other call gets the same bytes. */
 STOC_API int64_t stoc_queue_overflow(void *memory, uint64_t bytes);
+/* Any process. The same in a place of `size` bytes, at a multiple of 64. It begins with a counter, which is 0 at first.
+ * Returns the offset in the place, a multiple of 64. EMEMORY: the place has no room for them. */
+STOC_API int64_t stoc_queue_reserve(void *place, uint64_t size, uint64_t bytes);
 
 /* Any process. Copies a sample to its row of a batch. It prefetches what it writes to, because rows
  * are in no processor cache. The two must not overlap. */

@@ -40,7 +40,8 @@ static int64_t post(void *b, int64_t index, size_t n)
     struct stoc_task tasks[512] = {{0}};
     for (size_t k = 0; k < n; k++)
         tasks[k] = (struct stoc_task){
-            .index = index + (int64_t)k, .row = (uint32_t)k, .buffer = 7, .kind = 3, .argument = 1000 + k};
+            .index = index + (int64_t)k, .row = (uint32_t)k, .buffer = 7, .kind = 3, .argument = 1000 + k,
+            .overflow_offset = 5000 + k};
     return stoc_queue_push(b, tasks, n);
 }
 
@@ -150,7 +151,7 @@ PLAIN_TEST(samples_of_a_batch)
     void *b = new_queue(16, 0);
     int64_t indices[] = {100, -1, INT64_C(1) << 40, 7, 9}, rows[] = {0, 2, 4};
     uint64_t seed = 12345;
-    struct stoc_task as = {.kind = 3, .buffer = 7, .argument = 5}, tasks[8];
+    struct stoc_task as = {.kind = 3, .buffer = 7, .argument = 5, .overflow_offset = UINT64_C(1) << 40}, tasks[8];
     EQUAL(stoc_queue_push_samples(b, &as, indices, rows, 3, &seed), 0);
     EQUAL(stoc_queue_push_samples(b, &as, indices, NULL, 5, NULL), 3);
     EQUAL(stoc_queue_push_samples(b, &as, indices, rows, 0, NULL), STOC_EINVAL);
@@ -164,6 +165,7 @@ PLAIN_TEST(samples_of_a_batch)
         EQUAL(tasks[k].first, 0);
         EQUAL(tasks[k].kind, 3);
         EQUAL(tasks[k].buffer, 7);
+        EQUAL(tasks[k].overflow_offset, UINT64_C(1) << 40);
         EQUAL(tasks[k].row, rows[k]);
         EQUAL(tasks[k].index, indices[rows[k]]);
         EQUAL(tasks[k].argument, seed_of(seed, indices[rows[k]]));
@@ -234,6 +236,26 @@ PLAIN_TEST(refused)
     drop_queue(b, 0);
 }
 
+PLAIN_TEST(reserved_in_a_place)
+{
+    _Alignas(64) uint64_t place[16] = {0};
+    static const struct {
+        uint64_t bytes;
+        int64_t offset;
+    } cases[] = {{1, 64},      {64, 128},          {65, 192}, {257, STOC_EMEMORY}, {UINT64_MAX, STOC_EMEMORY},
+                 {255, 320}, {1, STOC_EMEMORY}, {0, 576}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        EQUAL(stoc_queue_reserve(place, 576, cases[k].bytes), cases[k].offset);
+    EQUAL(place[0], 512);
+    place[0] = UINT64_MAX - 1; /* of a process that went wrong */
+    EQUAL(stoc_queue_reserve(place, 576, 1), STOC_EMEMORY);
+    place[0] = 0;
+    EQUAL(stoc_queue_reserve(place, 576, 512), 64);
+    EQUAL(stoc_queue_reserve(place, 63, 0), STOC_EINVAL);
+    EQUAL(stoc_queue_reserve(&place[1], 576, 0), STOC_EINVAL);
+    EQUAL(stoc_queue_reserve(NULL, 576, 0), STOC_EINVAL);
+}
+
 PLAIN_TEST(cancelled)
 {
     void *b = new_queue(16, 0);
@@ -265,6 +287,7 @@ PLAIN_TEST(posted_again)
         EQUAL(stoc_queue_take(b, 5, 0, &other, 1), 1);
         EQUAL(stoc_queue_done(b, 5, &other, 1), 0);
     }
+    ANSWER(b, 0)->overflow_offset = 77;
     EQUAL(stoc_queue_held(b, 3, held, 4), 1);
     EQUAL(held[0], 0);
     EQUAL(stoc_queue_held(b, 5, held, 4), 0);
@@ -275,6 +298,7 @@ PLAIN_TEST(posted_again)
     EQUAL(stoc_queue_take(b, 5, 0, &other, 1), 1);
     EQUAL(other.position, 0);
     EQUAL(other.index, 0);
+    EQUAL(other.overflow_offset, 5000); /* though the answer has another, and the dead worker may have written it */
     EQUAL(stoc_queue_done(b, 5, &other, 1), 0);
     EQUAL(wait_for(b, 0, 4, 0), 0);
     drop_queue(b, 0);

@@ -8,6 +8,7 @@
 #define QUEUE_HEADER 4096
 #define QUEUE_MOST (UINT32_C(1) << 20) /* tasks */
 #define QUEUE_PAGE 4096                /* the overflow file is handed out in pages of this size */
+#define QUEUE_ALIGN 64                 /* and a place of it in these; the first has the counter */
 
 enum { TASK_EMPTY, TASK_POSTED, TASK_TAKEN, TASK_DONE };
 
@@ -27,7 +28,7 @@ struct entry {
     int64_t index;
     uint32_t row, buffer, kind;
     _Atomic uint32_t alone;
-    uint64_t argument;
+    uint64_t argument, lent;
     _Alignas(64) int32_t result;
     uint32_t worker;
     uint64_t overflow_offset, overflow_bytes, began_ns, ended_ns, augment_ns, waited_ns, delayed_ns;
@@ -109,6 +110,7 @@ static void write_task(struct task_queue *q, uint64_t first, size_t k, size_t n,
     e->buffer = task->buffer;
     e->kind = task->kind;
     e->argument = task->argument;
+    e->lent = task->overflow_offset;
     e->began_ns = e->augment_ns = e->waited_ns = e->delayed_ns = 0;
     atomic_store_explicit(&e->alone, 0, memory_order_relaxed);
     atomic_store_explicit(&e->left, k ? 0 : (uint32_t)n, memory_order_relaxed);
@@ -182,7 +184,8 @@ static enum claim claim_at(struct task_queue *q, uint32_t worker, uint64_t posit
         return CLAIM_GONE;
     STOC_FAULT("task_queue.taken");
     *task = (struct stoc_task){.position = position, .first = e->first, .index = e->index, .row = e->row,
-                               .buffer = e->buffer, .kind = e->kind, .argument = e->argument};
+                               .buffer = e->buffer, .kind = e->kind, .argument = e->argument,
+                               .overflow_offset = e->lent};
     return CLAIM_OURS;
 }
 
@@ -444,6 +447,20 @@ int64_t stoc_queue_overflow(void *memory, uint64_t bytes)
     if (!q || bytes > INT64_MAX / 4)
         return STOC_EINVAL;
     return (int64_t)atomic_fetch_add(&q->overflow, (bytes + QUEUE_PAGE - 1) / QUEUE_PAGE * QUEUE_PAGE);
+}
+
+int64_t stoc_queue_reserve(void *place, uint64_t size, uint64_t bytes)
+{
+    _Atomic uint64_t *given = place; /* bytes after the counter's */
+    if (!place || (uintptr_t)place % QUEUE_ALIGN || size < QUEUE_ALIGN)
+        return STOC_EINVAL;
+    uint64_t most = size - QUEUE_ALIGN, at = atomic_load(given), next;
+    do {
+        if (at > most || bytes > most - at)
+            return STOC_EMEMORY;
+        next = at + (bytes + QUEUE_ALIGN - 1) / QUEUE_ALIGN * QUEUE_ALIGN;
+    } while (!atomic_compare_exchange_weak(given, &at, next));
+    return (int64_t)(QUEUE_ALIGN + at);
 }
 
 void stoc_queue_copy(void *row, const void *sample, size_t bytes) { copy_plain(row, sample, bytes); }

@@ -117,7 +117,7 @@ def test_seeds_of_tasks_are_those_of_samples():
     indices = np.array([0, 1, 5, 2**40, 2**62, -1, -(2**63)])
     for seed, epoch in [(0, 0), (2**64 - 1, 7), (12345, 2**50)]:
         queue, tasks = TaskQueue(16), (_native.Task * 16)()
-        queue.push_samples(indices, np.arange(len(indices)), 0, 0, epoch_seed(seed, epoch))
+        queue.push_samples(indices, np.arange(len(indices)), 0, 0, epoch_seed(seed, epoch), 0)
         assert queue.take(0, tasks, 16, 0) == len(indices)
         assert [task.argument for task in tasks[: len(indices)]] == [
             sample_seed(seed, epoch, int(index)) for index in indices

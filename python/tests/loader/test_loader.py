@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import gc
+import itertools
 import json
 import os
 import threading
@@ -308,14 +309,25 @@ def test_dropped_batches_need_no_garbage_collection():
         gc.enable()
 
 
+def texts():
+    """Samples that are in no row: workers send them whole."""
+    return Of(lambda index: {"text": bytes([index]) * 100_000}, 40)
+
+
 def test_memory_of_samples_that_workers_send_is_given_back():
-    """They are in no row, so workers send them whole."""
-    texts = Of(lambda index: {"text": bytes([index]) * 100_000}, 40)
-    loader = Loader(texts, 4, num_workers=2, persistent_workers=True)
-    for _ in range(3):
-        assert [text[0] for batch in loader for text in batch["text"]] == list(range(40))
-    assert os.fstat(loader._executor.kept.task_queue.overflow.fd).st_blocks * 512 < 2_000_000  # of 12 MB that were sent
+    loader = Loader(texts(), 4, num_workers=2, persistent_workers=True)
+    kept = []
+    for epoch in range(4):
+        for batch in itertools.islice(loader, 3 if epoch == 2 else None):  # epoch 2 is left while workers load
+            kept += batch["text"]
+    assert [text[0] for text in kept] == [*range(40), *range(40), *range(12), *range(40)]
+    assert all(text == text[:1] * 100_000 for text in kept)
+    queue = loader._executor.kept.task_queue
+    assert not queue._lent  # all places came back
+    most = os.fstat(queue.overflow.fd).st_blocks * 512
+    assert 400_000 < most < 4_200_000  # of 14 MB that were sent: five batches and four that were abandoned
     loader.close()
+    assert os.fstat(queue.overflow.fd).st_blocks * 512 < 100_000
 
 
 # ------------------------------------------------------------ figures and arguments

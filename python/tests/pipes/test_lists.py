@@ -27,7 +27,8 @@ from test_pipes import SEED, expected, items_of, read
 import stocached
 from stocached import InvalidError, Loader, Pipe, StateError, source
 from stocached._loader import columns
-from stocached._workers.task_queue import NOT_LENT, TaskQueue
+from stocached._workers import serialization
+from stocached._workers.task_queue import PLACE, TaskQueue
 
 ELEMENTS = source(list(range(40)))
 LISTS = ELEMENTS.flat_map(tagged)
@@ -324,42 +325,66 @@ def test_the_memory_of_a_window_or_batch_serves_the_next_one(items: str):
     assert int(python(program, timeout=120).stdout) < 1000  # 3,000 and 6,000 by itself
 
 
-def test_memory_of_the_overflow_is_lent_to_answers_that_fill_half_of_it():
+def test_memory_of_the_overflow_is_lent_to_the_next_answers():
     queue = TaskQueue(16)
+    worker = pickle.loads(pickle.dumps(queue))  # a process of its own, as it were
 
     def held() -> int:
         return os.fstat(queue.overflow.fd).st_blocks * 512
 
-    assert queue.lend() == NOT_LENT
-    first = queue.put(bytes(12 << 20))
-    queue.spare(*first)
-    lent = queue.lend()
-    assert lent == first
-    assert held() == 12 << 20
-    answer = queue.put(b"x" * (7 << 20), b"y", into=lent)
-    assert answer == (lent[0], (7 << 20) + 1)
-    queue.unlend(lent, answer[0])  # does nothing: the answer has it
-    assert bytes(queue.get(*answer)) == bytes(queue.view(*answer)) == b"x" * (7 << 20) + b"y"
-    queue.spare(*answer)
-    assert queue.lend() == first  # all of it
-    small = queue.put(b"y", into=first)
-    assert small[0] != first[0]
-    queue.unlend(first, small[0])
-    assert held() == 4096
-    usual = queue.put(bytes(8 << 20))
-    queue.spare(*usual)
-    assert queue.put(b"z", into=queue.lend()) == (usual[0], 1)  # one of a usual size is not given back
-    assert bytes(queue.view(usual[0], 1)) == b"z"
-    queue.drop(usual[0], 1)
-    assert held() == 4096
-    pieces = [queue.put(bytes(40 << 20)) for _ in range(4)]
-    for piece in pieces:
-        queue.spare(*piece)
-    assert held() == (120 << 20) + 4096  # at most 128 MiB
-    assert queue.lend() in pieces
-    queue.unlend(queue.lend())
+    def sent(number: int, lent: int, size: int = 3 << 20) -> tuple[tuple[int, int], Any]:
+        value = np.full(size, number, np.uint8), b"%d" % number
+        return serialization.send(worker, value, lent), value
+
+    def received(place: tuple[int, int]) -> Any:
+        return serialization.receive(queue, *place)[0]
+
+    first, other = queue.lend(), queue.lend()
+    places = [sent(number, lent) for number, lent in enumerate((first, other, first))]
+    assert len({place for place, _ in places}) == 3
+    kept = [(received(place), value) for place, value in places]
+    assert held() < 10 << 20
+    queue.unlend(first)
+    for number in range(10, 20):  # as often as it is lent, while `other` is not
+        lent = queue.lend()
+        assert lent == first
+        again = sent(number, lent)
+        kept.append((received(again[0]), again[1]))
+        queue.unlend(lent)
+    assert held() < 10 << 20  # no new memory
+    for made, value in kept:  # what a program keeps is its own
+        assert made[0].tobytes() == value[0].tobytes()
+        assert made[1] == value[1]
+    assert received(places[1][0])[1] == b"1"
+    with pytest.raises(KeyError):
+        queue.unlend(first)  # nobody has it
+
+    lent = queue.lend()  # too small for all: the others lie elsewhere, until they are read
+    places = [sent(number, lent, 40 << 20) for number in range(2)]
+    assert [place[0] // PLACE == lent // PLACE for place, _ in places] == [True, False]
+    assert [received(place)[1] for place, _ in places] == [b"0", b"1"]
+    assert held() < 46 << 20
+    queue.unlend(lent)
+    queue.unlend(other)
+
+    lents = [queue.lend() for _ in range(4)]
+    for lent in lents:
+        received(sent(0, lent, 40 << 20)[0])
+        queue.unlend(lent)
+    assert 100 << 20 < held() < (128 << 20) + (1 << 16)
     queue.free_spare()
-    assert held() == (40 << 20) + 4096  # what is lent
+    assert held() < 1 << 16
+
+
+def test_places_are_not_lent_where_files_must_be_short():
+    program = """if True:
+        import resource
+        from stocached import Loader
+        resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20,) * 2)
+        items = [bytes([k]) * 1000 for k in range(200)]
+        assert [item for batch in Loader(items, 8, num_workers=2) for item in batch] == items
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 def slow_then_large(x: int) -> Iterator[Any]:

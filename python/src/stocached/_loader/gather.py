@@ -37,6 +37,7 @@ class Batch:
         self.hit: npt.NDArray[np.bool_] | None = None  # rows to gather, then rows gathered; None: no gather
         self.rows: npt.NDArray[Any] | None = None  # rows that workers load; None: every row
         self.first, self.tasks = -1, 0  # in the task queue
+        self.lent = 0  # the place of these tasks
         self.posted: npt.NDArray[Any] | None = None  # the rows of these tasks
         self.left: npt.NDArray[Any] | None = None  # rows for workers that the full task queue did not take yet
         self.loaded = 0  # rows that workers have loaded

@@ -208,9 +208,12 @@ class GatherIterator(BatchIterator):
         rows, job = left[:most], self._context.job
         buffer = batch.lease.number if batch.lease is not None and batch.shared else NO_BUFFER
         seed = epoch_seed(job.key, 0) if job.random else None
-        push = self._runtime.task_queue.push_samples
-        first = self._runtime.push(push, batch.wanted, rows, buffer, SAMPLE, seed)
-        if first is not None:
+        push, lent = self._runtime.task_queue.push_samples, self._runtime.task_queue.lend()
+        first = self._runtime.push(push, batch.wanted, rows, buffer, SAMPLE, seed, lent)
+        if first is None:
+            self._runtime.task_queue.unlend(lent)
+        else:
+            batch.lent = lent
             batch.first, batch.tasks, batch.posted = first, len(rows), rows
             batch.left = left[most:] if len(left) > most else None
 
@@ -340,6 +343,12 @@ class GatherIterator(BatchIterator):
 
     def _read_answers(self, batch: Batch) -> None:
         """Reads the answers of its tasks, which all have come."""
+        try:
+            self._read(batch)
+        finally:
+            self._runtime.task_queue.unlend(batch.lent)
+
+    def _read(self, batch: Batch) -> None:
         task_queue, context, rows = self._runtime.task_queue, self._context, batch.posted
         assert rows is not None
         first, tasks, batch.tasks = batch.first, batch.tasks, 0

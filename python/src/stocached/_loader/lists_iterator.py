@@ -19,7 +19,7 @@ from .._datasets.tally import bytes_of, current
 from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.pool import Asked
-from .._workers.task_queue import NOT_LENT, place_of
+from .._workers.task_queue import place_of
 from .._workers.tasks import BATCH, ERROR, ITEMS, NO_BUFFER
 from .bad_samples import BadSample, all_bad
 from .columns import joined
@@ -40,6 +40,7 @@ class _Answer:
 
     offset: int
     length: int
+    lent: int  # its place
     memory: memoryview  # all of it
     left: int  # items that are in no batch that is ready
 
@@ -71,7 +72,6 @@ class _Run:
     skip: int  # items of these windows that were read
     worker: int | None = None  # which reads it; None: any
     asked: Asked | None = None
-    lent: tuple[int, int] = NOT_LENT  # for the answer
     length: int = 0  # windows at its begin
     took: int = 0  # ns
     ended: bool = False
@@ -249,29 +249,28 @@ class ListsIterator(_Lists):
         if run is self._runs[0]:  # then its next blocks begin where batches do
             first -= run.items % self._size
         walk = self._place.walk
-        run.lent = self._runtime.task_queue.lend()
-        what = Run(walk.epoch, run.windows, walk.world_size, run.skip), first, self._size, run.lent
+        what = Run(walk.epoch, run.windows, walk.world_size, run.skip), first, self._size
         run.asked = self._runtime.ask(run.worker, ITEMS, what)
 
     def _hear(self, run: _Run, asked: Asked) -> None:
         """Notes what a worker has read."""
         run.asked, queue, answer = None, self._runtime.task_queue, self._runtime.answer(asked)
         offset, length = place_of(answer)
-        queue.unlend(run.lent, offset)
         if answer["result"] == ERROR:  # a worker could not start
             run.windows, run.error = run.windows[:0], queue.take_object(offset, length)
+            queue.unlend(asked.lent)
             return
-        data = queue.view(offset, length)
+        data, _ = queue.view(offset, length)
         head = int.from_bytes(data[:8], "little")
         read: Read = pickle.loads(data[8 : 8 + head])
-        memory = _Answer(offset, length, data, sum(block.items for block in read.blocks))
+        memory = _Answer(offset, length, asked.lent, data, sum(block.items for block in read.blocks))
         for block in read.blocks:
             run.rest.append(_Rest(memory, block._replace(offset=offset + 8 + head + block.offset), read.base))
             self._memory += block.length
         run.items += memory.left
         self._there += memory.left
         if not memory.left:
-            queue.drop(offset, length)
+            self._give_back(memory)
         self._bad_items += read.bad
         if self._skip:  # then it is the only run, and has just begun
             self._skip -= read.skipped
@@ -380,8 +379,13 @@ class ListsIterator(_Lists):
         try:
             return self._take(made)
         finally:
+            self._runtime.task_queue.unlend(made.task.lent)
             self._drop(made.parts)
             self._fill()
+
+    def _give_back(self, answer: _Answer) -> None:
+        self._runtime.task_queue.drop(answer.offset, answer.length)
+        self._runtime.task_queue.unlend(answer.lent)
 
     def _drop(self, parts: list[_Part]) -> None:
         """Gives the memory of answers back whose items are all in batches."""
@@ -389,7 +393,7 @@ class ListsIterator(_Lists):
             answer = rest.answer
             answer.left -= items
             if not answer.left:
-                self._runtime.task_queue.spare(answer.offset, answer.length)
+                self._give_back(answer)
 
     def _take(self, made: _Made) -> Delivered:
         runtime, queue = self._runtime, self._runtime.task_queue
@@ -419,8 +423,7 @@ class ListsIterator(_Lists):
             return
         for run in runs:
             if run.asked is not None:
-                unlend = functools.partial(self._runtime.task_queue.unlend, run.lent)
-                self._runtime.abandon(run.asked.position, 1, None, unlend)
+                self._runtime.abandon(run.asked.position, 1, None)
             self._drop([(rest, 0, rest.block.items - rest.used) for rest in run.rest])
         for made in pending:  # a worker may read their blocks
             self._runtime.abandon(made.task.position, 1, made.lease, functools.partial(self._drop, made.parts))

@@ -239,9 +239,9 @@ class WorkerReader:
         self._moved = 0.0  # bytes of an item before its last functions
         self.finisher = Finisher(job, self.entries)
 
-    def read(self, run: Run, first: int, block: int, lent: tuple[int, int]) -> tuple[int, int]:
+    def read(self, lent: int, run: Run, first: int, block: int) -> tuple[int, int]:
         """Answers with the next items of a run. block: items of a block that is no batch; others have several times as
-        many. first: of the first block, so that the next one begins where a batch does. lent: of the task queue. Returns
+        many. first: of the first block, so that the next one begins where a batch does. lent: the place of the task. Returns
         where the answer lies."""
         reader, error, until = self._reader(run), None, time.monotonic_ns() + _LONGEST
         skipped, base, made, apart = reader.skipped, reader.windows, _Blocks(), False
@@ -287,7 +287,7 @@ class WorkerReader:
         ended = reader.ended and error is None
         read = Read(self._number, skipped, made.blocks, base, reader.windows, reader.given, ended, error, bad)
         head = pickle.dumps(read, 5)
-        return self._task_queue.put(len(head).to_bytes(8, "little"), head, *made.parts, into=lent)
+        return self._task_queue.put(len(head).to_bytes(8, "little"), head, *made.parts, lent=lent)
 
     def _take(self, reader: Reader, entries: list[Entry], size: int, until: int) -> None:
         """Reads entries, fewer than `size` if they take long."""

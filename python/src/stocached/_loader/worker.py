@@ -205,7 +205,9 @@ class LoaderWorker(Worker):
             answer(task, self._task_queue.put_object(self._snapshot()))
         elif self._broken is None and task.kind == ITEMS:
             assert self._reader is not None
-            answer(task, self._reader.read(*self._task_queue.get_object(task.argument, task.index)))
+            answer(
+                task, self._reader.read(task.overflow_offset, *self._task_queue.get_object(task.argument, task.index))
+            )
         elif self._broken is None:
             self._make_batch(task)
         if self._broken is not None:
@@ -242,7 +244,7 @@ class LoaderWorker(Worker):
         if self._waits and hits < count:
             self._task_queue.waited(task.position, idle_ns() - idle)
         batch = data, count, hits, self._fetcher.bad, self._snapshot() if tell else None
-        place = serialization.send(self._task_queue, batch, memory)
+        place = serialization.send(self._task_queue, batch, task.overflow_offset, memory)
         answer(task, place, MADE + FROM_CACHE * (hits == count > 0))
 
     # ------------------------------------------------------------ samples
@@ -327,7 +329,7 @@ class LoaderWorker(Worker):
         which is answered first: then a worker that does the others again sends theirs a second time. False: one cannot
         be sent, and `_write` names its sample."""
         try:
-            answer(task, serialization.send(self._task_queue, objects), ROW_AND_OBJECTS)
+            answer(task, serialization.send(self._task_queue, objects, task.overflow_offset), ROW_AND_OBJECTS)
         except (Exception, SystemExit):
             return False
         return True
@@ -340,9 +342,10 @@ class LoaderWorker(Worker):
                 pass  # another layout: answer with the whole sample
             else:
                 if objects:
-                    answer(task, serialization.send(self._task_queue, {task.row: objects}), ROW_AND_OBJECTS)
+                    place = serialization.send(self._task_queue, {task.row: objects}, task.overflow_offset)
+                    answer(task, place, ROW_AND_OBJECTS)
                 return
-        answer(task, serialization.send(self._task_queue, sample), WHOLE)
+        answer(task, serialization.send(self._task_queue, sample, task.overflow_offset), WHOLE)
 
     def _learn_layout(self) -> Layout | None:
         notice = self._task_queue.notice()

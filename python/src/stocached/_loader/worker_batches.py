@@ -142,7 +142,10 @@ class WorkerBatchIterator(BatchIterator):
                 )
             made = self._pending[at]
             del self._pending[at]
-            batch = self._take(made)
+            try:
+                batch = self._take(made)
+            finally:
+                self._runtime.task_queue.unlend(made.task.lent)
             if batch is not None:
                 try:
                     self._fill()

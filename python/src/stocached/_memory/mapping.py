@@ -17,7 +17,6 @@ from .._common.errors import SystemCallError
 
 _FAILED = ctypes.c_void_p(-1).value
 _HUGE = 2 << 20  # bytes of a huge page
-_POPULATE_READ = 22  # MADV_POPULATE_READ of linux/mman.h; the next is MADV_POPULATE_WRITE
 LIBC = ctypes.CDLL(None, use_errno=True)
 _mmap = _native._bind(
     LIBC,
@@ -52,11 +51,6 @@ def private(length: int) -> npt.NDArray[np.uint8]:
         if end > start:
             _munmap(start, end - start)
     return _array(address, length)
-
-
-def populate(memory: npt.NDArray[np.uint8], *, written: bool) -> None:
-    """Maps the pages of a file in one call, for reads or also for writes. Linux before 5.14 maps them one by one."""
-    _madvise(memory.ctypes.data, memory.size, _POPULATE_READ + written)
 
 
 def forget(address: int, length: int) -> None:

@@ -45,8 +45,8 @@ _BRIEF = """
 abi_version version strerror explain close close_keep_payload info field view view_slot
 learn_length locate locate_slot state hold fetch_end count_passed epoch_open epoch_open_weighted epoch_open_mixed
 epoch_close epoch_length epoch_at epoch_position epoch_shard weights_close queue_bytes queue_init queue_push queue_take
-queue_done queue_release queue_cancel queue_held queue_repost queue_stop queue_overflow worker_new worker_free message
-target plan vectors use_vectors
+queue_done queue_release queue_cancel queue_held queue_repost queue_stop queue_overflow queue_reserve worker_new worker_free
+message target plan vectors use_vectors
 """
 BRIEF = frozenset(_BRIEF.split())
 

@@ -64,6 +64,7 @@ class Asked:
 
     position: int
     request: tuple[int, int]  # in the overflow
+    lent: int  # the place for the answer
 
 
 @dataclass
@@ -73,6 +74,7 @@ class _Abandoned:
     first: int
     tasks: int
     lease: Any
+    lent: int
     done: Callable[[], None] | None
 
 
@@ -193,14 +195,16 @@ class Pool(Owner):
     # ------------------------------------------------------------ tasks and answers
 
     def ask(self, worker: int | None, kind: int, what: Any, buffer: int = NO_BUFFER) -> Asked:
-        """Posts a task for one worker; None: for any. what: it finds this in the overflow."""
+        """Posts a task for one worker; None: for any. what: it finds this in the overflow. Call `unlend` of the task queue
+        for the place that it lends, after the answer was read."""
         task = np.zeros(1, TASK)
-        request = self.task_queue.put_object(what)
+        request, lent = self.task_queue.put_object(what), self.task_queue.lend()
         only = 0 if worker is None else worker + 1
         task["kind"], task["only"], task["buffer"], task["argument"], task["index"] = kind, only, buffer, *request
+        task["overflow_offset"] = lent
         first = self.push(self.task_queue.push, task)
         assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
-        return Asked(first, request)
+        return Asked(first, request, lent)
 
     def is_ready(self, asked: Asked) -> bool:
         """Whether the answer has come."""
@@ -218,6 +222,7 @@ class Pool(Owner):
         self.wait([(asked.position, 1)], timeout)
         answer = self.answer(asked)
         value = self.task_queue.take_object(*place_of(answer))
+        self.task_queue.unlend(asked.lent)
         if answer["result"] == ERROR:
             value.reraise()
         return value
@@ -313,12 +318,13 @@ class Pool(Owner):
     def abandon(
         self, first: int, tasks: int, lease: Any, done: Callable[[], None] | None = None, *, cancel: bool = True
     ) -> None:
-        """Cancels the tasks that are not begun. The others continue, and their buffer is not reused
+        """Cancels the tasks that are not begun. The others continue, and their buffer and place are not reused
         before they end. Their answers are dropped later. done: called when none is worked on. cancel: False if workers
         are to do them all."""
         if cancel:
             self.task_queue.cancel(first, tasks)
-        self._abandoned.append(_Abandoned(first, tasks, lease, done))
+        lent = int(self.task_queue.asked(first)["lent"])
+        self._abandoned.append(_Abandoned(first, tasks, lease, lent, done))
 
     def _reap(self) -> None:
         self._abandoned = [abandoned for abandoned in self._abandoned if not self._reaped(abandoned)]
@@ -334,8 +340,10 @@ class Pool(Owner):
                 task_queue.drop(*place_of(answer))
             task_queue.release(position, 1)
         ended = not _without_answer(states).any()
-        if ended and abandoned.done is not None:
-            abandoned.done()
+        if ended:
+            task_queue.unlend(abandoned.lent)
+            if abandoned.done is not None:
+                abandoned.done()
         return ended
 
 

@@ -82,19 +82,19 @@ def dump(value: Any) -> tuple[list[Any], list[memoryview]]:
     return pieces, buffers
 
 
-def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, int]:
+def send(task_queue: TaskQueue, value: Any, lent: int, memory: Any = None) -> tuple[int, int]:
     """Puts a value into the overflow, its arrays into `memory` (of a buffer of the batch pool) if they
-    fit; where it lies in the overflow, for `receive`."""
+    fit; where it lies in the overflow, for `receive`. lent: the place of its task."""
     text, buffers = dump(value)
     offsets, end = [], 0
     for buffer in buffers:
         offsets.append(end)
         end += -(-buffer.nbytes // _ALIGN) * _ALIGN
     if memory is None or end > memory.size:
-        return task_queue.put(*_parts(text, buffers))
+        return task_queue.put(*_parts(text, buffers), lent=lent)
     for offset, buffer in zip(offsets, buffers):
         memory[offset : offset + buffer.nbytes] = np.frombuffer(buffer, np.uint8)
-    return task_queue.put(*_head(text, buffers, True))
+    return task_queue.put(*_head(text, buffers, True), lent=lent)
 
 
 def packed(value: Any) -> list[Any]:
@@ -119,9 +119,10 @@ def _parts(text: list[Any], buffers: list[memoryview]) -> list[Any]:
 def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None = None) -> tuple[Any, int]:
     """The value, and how many bytes of arrays it has. Arrays are over the memory of the lease, or
     over their own."""
-    data = memoryview(task_queue.get(offset, length))
+    data, in_place = task_queue.view(offset, length)
+    value = unpacked(data, lease, own=in_place)
     task_queue.drop(offset, length)
-    return unpacked(data, lease)
+    return value
 
 
 def unpacked(data: memoryview, lease: Lease | None = None, *, own: bool = False) -> tuple[Any, int]:

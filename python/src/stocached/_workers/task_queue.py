@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import resource
 from itertools import starmap
 from typing import Any
 
@@ -15,24 +16,30 @@ import numpy.typing as npt
 from .. import _native
 from .._common.array_addresses import address_of
 from .._common.errors import make
-from .._memory import mapping
 from .._memory.shared_file import SharedFile
 
 _HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE, _SPOILED, _MOVED = 4096, 128, 4096, 192, 320, 336, 340
 _STARTED = 512  # one byte for each worker
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
-_ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
+_ASKED = {
+    "first": "u8",
+    "index": "i8",
+    "row": "u4",
+    "buffer": "u4",
+    "kind": "u4",
+    "alone": "u4",
+    "argument": "u8",
+    "lent": "u8",
+}
 ASKED = np.dtype(list(_ASKED.items()))
 _OVERFLOW = ("overflow_offset", "overflow_bytes")
 _TIMES = ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_OVERFLOW, *_TIMES))])
 CANCELLED = -1
-_SPARE = 1 << 20, 128 << 20  # bytes: of a piece of the overflow that is lent again, at least; of all that wait for it
-_LONG = 128 << 10  # bytes that are quicker mapped than copied
-_MOST_MAPPED = 64  # pieces that a worker has mapped; it does not know which were dropped
-_SMALL = 8 << 20  # bytes of a piece that any answer takes
-NOT_LENT = -1, 0
+PLACE = 64 << 20  # bytes of a place, of which few have memory
+_KEPT = 128 << 20  # bytes of memory of all places; a place that comes back loses its memory above this
+_MOST_PLACES = 64  # that wait to be lent; that a worker has mapped, as it does not know which were dropped
 MOST_TASKS = 1 << 20  # limit of a task queue
 POSTED, TAKEN, DONE = 1, 2, 3  # states of a task
 
@@ -44,6 +51,38 @@ def place_of(answer: Any) -> tuple[int, int]:
 
 def _paged(length: int) -> int:
     return -(-max(length, 1) // _PAGE) * _PAGE
+
+
+class _Place:
+    """A part of the overflow for the answers to some tasks. It begins with two numbers (docs/spec/workers.md)."""
+
+    def __init__(self, overflow: SharedFile, offset: int) -> None:
+        self._overflow, self.offset = overflow, offset
+        self._mapped = overflow.map(offset, _PAGE)
+        self._numbers = self._mapped[:16].view(np.uint64)
+
+    @property
+    def kept(self) -> int:
+        """Bytes of it that have memory, as it was lent before."""
+        return int(self._numbers[1])
+
+    def part(self, begin: int, end: int) -> memoryview | None:
+        """Bytes of it, mapped as long as this memoryview, or one made of it, exists. None: some have no memory that was there
+        before, and to map new pages takes longer than calls that write and read."""
+        if end > self.kept:
+            return None
+        mapped = self._mapped
+        if end > mapped.size:
+            self._mapped = mapped = self._overflow.map(self.offset, _paged(self.kept))
+        return mapped.data[begin:end]
+
+    def reserve(self, length: int) -> int:
+        """Where in it so many bytes may be written, which no other worker gets; below 0: it has no room."""
+        return int(_native.queue_reserve(self._numbers.ctypes.data, PLACE, length))
+
+    def clear(self) -> None:
+        self._numbers[1] = max(self.kept, min(_PAGE + int(self._numbers[0]), PLACE))
+        self._numbers[0] = 0
 
 
 class TaskQueue:
@@ -75,9 +114,11 @@ class TaskQueue:
         self._began, self._augment, self._waited, self._delayed = (
             self._answers[name] for name in ("began_ns", "augment_ns", "waited_ns", "delayed_ns")
         )
-        self._spare: list[tuple[int, int]] = []  # pieces of the overflow with memory, for answers to come
-        self._lent: dict[int, int] = {}
-        self._mapped: dict[int, npt.NDArray[Any]] = {}  # pieces, by their offsets
+        self._places: dict[int, _Place] = {}  # those that are mapped, by their offsets
+        self._lent: set[int] = set()
+        self._spare: list[_Place] = []  # those to be lent again
+        self._kept = 0  # bytes of memory of all places
+        self._short = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
         self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
@@ -107,10 +148,11 @@ class TaskQueue:
         buffer: int,
         kind: int,
         seed: int | None,
+        lent: int,
     ) -> int | None:
         """`push` for some rows of a batch of samples, in one call of the library. Both arrays are contiguous. seed: of
-        the epoch, from which each task gets the seed of its sample."""
-        self._as.kind, self._as.buffer = kind, buffer
+        the epoch, from which each task gets the seed of its sample. lent: of `lend`."""
+        self._as.kind, self._as.buffer, self._as.overflow_offset = kind, buffer, lent
         first = int(
             _native.queue_push_samples(
                 self.address, self._as, address_of(indices), address_of(rows), len(rows),
@@ -251,40 +293,38 @@ class TaskQueue:
 
     # --------------------------------------------------------------------------------- the overflow
 
-    def put(self, *parts: Any, into: tuple[int, int] = NOT_LENT) -> tuple[int, int]:
-        """Writes bytes that another process reads by `get`. Returns their offset and number. into: of `lend`; it is
-        taken if it fits."""
+    def put(self, *parts: Any, lent: int = 0) -> tuple[int, int]:
+        """Writes bytes that another process reads by `get` or `view`. Returns their offset and number. lent: the place that
+        the task has for its answer; they lie elsewhere if it has no room."""
         views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
         length = sum(map(len, views))
-        offset, room = into
-        if length <= room <= max(2 * length, _SMALL):
-            if length >= _LONG:  # to write to one file, workers take turns
-                self._copy(views, offset, room)
-                return offset, length
-        else:
-            offset = self._check(_native.queue_overflow(self.address, max(length, 1)))
+        offset, part = self._room(lent, length)
         at = offset
         for view in views:
+            if part is not None:
+                part[at - offset : at - offset + len(view)] = view
+                at, view = at + len(view), view[:0]
             while view:
                 written = os.pwrite(self.overflow.fd, view, at)
                 at, view = at + written, view[written:]
         return offset, length
 
-    def _copy(self, views: list[memoryview], offset: int, room: int) -> None:
-        data, at = self._piece(offset, room, written=True), 0
-        for view in views:
-            data[at : at + len(view)] = view
-            at += len(view)
+    def _room(self, lent: int, length: int) -> tuple[int, memoryview | None]:
+        """Where so many bytes go, and this as memory if it is mapped."""
+        if lent:
+            place = self._place(lent)
+            begin = place.reserve(length)
+            if begin >= 0:
+                return lent + begin, place.part(begin, begin + length)
+        return self._check(_native.queue_overflow(self.address, max(length, 1))), None
 
-    def _piece(self, offset: int, length: int, *, written: bool) -> memoryview:
-        """A piece that has its memory, mapped until `drop`."""
-        memory = self._mapped.get(offset)
-        if memory is None:
-            if written and len(self._mapped) >= _MOST_MAPPED:
-                self._mapped.clear()
-            memory = self._mapped[offset] = self.overflow.map(offset, _paged(length))
-            mapping.populate(memory, written=written)
-        return memory.data
+    def _place(self, offset: int) -> _Place:
+        place = self._places.get(offset)
+        if place is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            place = self._places[offset] = _Place(self.overflow, offset)
+        return place
 
     def get(self, offset: int, length: int) -> memoryview:
         """Reads them without taking them away."""
@@ -297,43 +337,55 @@ class TaskQueue:
             at, view = at + count, view[count:]
         return data
 
-    def view(self, offset: int, length: int) -> memoryview:
-        """As `get`, and if it is long the bytes themselves, until `drop`: two copies less."""
-        if length < _LONG:
-            return self.get(offset, length)
-        return self._piece(offset, self._lent.get(offset, length), written=False)[:length]
+    def view(self, offset: int, length: int) -> tuple[memoryview, bool]:
+        """As `get`, and whether it is the memory of a place, which others write to after `unlend`."""
+        place, begin = self._places.get(offset - offset % PLACE), offset % PLACE
+        part = None if place is None else place.part(begin, begin + length)
+        return (self.get(offset, length), False) if part is None else (part, True)
 
     def drop(self, offset: int, length: int) -> None:
-        """Gives their memory back."""
-        self._mapped.pop(offset, None)
-        self.overflow.punch(offset, self._lent.pop(offset, 0) or _paged(length))
+        """Gives their memory back. In a place they stay until `unlend`."""
+        if offset - offset % PLACE not in self._places:
+            self.overflow.punch(offset, _paged(length))
 
-    def spare(self, offset: int, length: int) -> None:
-        """As `drop`, but memory may wait for `lend`: new pages cost more than writing to them."""
-        room, (least, most) = self._lent.get(offset) or _paged(length), _SPARE
-        if room < least or room + sum(size for _, size in self._spare) > most:
-            self.drop(offset, length)
+    def lend(self) -> int:
+        """A place for the answers to the tasks of a batch. Call `unlend` when all are done, and no process reads their
+        answers any more. 0: none, as the program limits how long files get."""
+        if self._short:
+            return 0
+        offset = self._spare.pop().offset if self._spare else self._new_place()
+        self._lent.add(offset)
+        return offset
+
+    def _new_place(self) -> int:
+        first = self._check(_native.queue_overflow(self.address, 2 * PLACE))
+        offset = first - first % PLACE + PLACE
+        os.pwrite(self.overflow.fd, bytes(1), offset + PLACE - 1)  # the file must be as long as what is mapped
+        self.overflow.punch(offset + PLACE - _PAGE, _PAGE)
+        self._places[offset] = _Place(self.overflow, offset)
+        return offset
+
+    def unlend(self, lent: int) -> None:
+        """Its memory serves answers to come, as new pages cost more than writing to them."""
+        if not lent:
+            return
+        self._lent.remove(lent)
+        place = self._places[lent]
+        self._kept -= place.kept
+        place.clear()
+        self._kept += place.kept
+        if self._kept > _KEPT or len(self._spare) >= _MOST_PLACES:
+            self._free(place)
         else:
-            self._lent.pop(offset, None)
-            self._spare.append((offset, room))
+            self._spare.append(place)
 
-    def lend(self) -> tuple[int, int]:
-        """A place for an answer, `NOT_LENT` if there is none. After the answer call `unlend`."""
-        if not self._spare:
-            return NOT_LENT
-        self._spare.sort(key=lambda place: place[1])
-        offset, room = self._spare.pop()
-        self._lent[offset] = room
-        return offset, room
-
-    def unlend(self, lent: tuple[int, int], answered: int = -1) -> None:
-        """Gives the memory back if the answer, at another offset, has not taken it."""
-        if lent[0] != answered and lent[0] in self._lent:
-            self.drop(*lent)
+    def _free(self, place: _Place) -> None:
+        self._kept -= self._places.pop(place.offset).kept
+        self.overflow.punch(place.offset, PLACE)
 
     def free_spare(self) -> None:
         while self._spare:
-            self.drop(*self._spare.pop())
+            self._free(self._spare.pop())
 
     def put_object(self, value: Any) -> tuple[int, int]:
         return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
