@@ -15,9 +15,11 @@ import warnings
 import numpy as np
 import pytest
 from helpers import Of, stopped
+from processes import until
 
 from stocached import InvalidError, Loader, SampleIndexError, StateError
 from stocached._memory.batch_pool import BatchPool
+from stocached._workers.task_queue import DONE, TaskQueue, _Place
 
 N = 61
 Point = collections.namedtuple("Point", "place value")
@@ -328,6 +330,43 @@ def test_memory_of_samples_that_workers_send_is_given_back():
     assert 400_000 < most < 4_200_000  # of 14 MB that were sent: five batches and four that were abandoned
     loader.close()
     assert os.fstat(queue.overflow.fd).st_blocks * 512 < 100_000
+
+
+def test_what_a_worker_still_writes_to_is_lent_to_no_other(tmp_path, monkeypatch):
+    """One worker has taken bytes for its answer, and writes them when its epoch has been left and the next one's first
+    batches are loaded."""
+    go, took, on, wrote = (tmp_path / name for name in ("go", "took", "on", "wrote"))
+    reserve, done = _Place.reserve, TaskQueue.done
+
+    def reserves(self, length):
+        at = reserve(self, length)
+        if go.exists() and not took.exists():
+            took.write_text(str(os.getpid()))
+            until(on.exists)
+        return at
+
+    def answers(self, worker, tasks, count):
+        done(self, worker, tasks, count)
+        if on.exists() and took.read_text() == str(os.getpid()):
+            wrote.touch()
+
+    monkeypatch.setattr(_Place, "reserve", reserves)
+    monkeypatch.setattr(TaskQueue, "done", answers)
+    loader = Loader(texts(), 4, num_workers=2, persistent_workers=True)
+    kept = [*loader]
+    go.touch()
+    left = iter(loader)
+    until(took.exists)
+    left.close()
+    batches = iter(loader)
+    states = loader._executor.kept.task_queue.states
+    for batch in batches._pending:
+        until(lambda batch=batch: (states(batch.first, batch.tasks) == DONE).all())
+    on.touch()
+    until(wrote.exists)
+    kept += batches
+    assert [text for batch in kept for text in batch["text"]] == 2 * [texts()[k]["text"] for k in range(40)]
+    loader.close()
 
 
 # ------------------------------------------------------------ figures and arguments

@@ -384,7 +384,7 @@ def test_places_are_not_lent_where_files_must_be_short():
         items = [bytes([k]) * 1000 for k in range(200)]
         assert [item for batch in Loader(items, 8, num_workers=2) for item in batch] == items
     """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    python(program, timeout=120)
 
 
 def slow_then_large(x: int) -> Iterator[Any]:
