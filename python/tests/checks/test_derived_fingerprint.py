@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import in_child
 from transform_kinds import Scale, digest, others, pairs, twins, without_digest
 
 from stocached import Cache, FingerprintError, Loader
@@ -22,6 +23,7 @@ from stocached._checks import derived_fingerprint, identity
 from stocached._checks.code_names import values_of
 from stocached._checks.derived_fingerprint import Derived, derive
 from stocached._checks.identity import NoDigestError
+from stocached._common import once_per_machine
 
 DATA, CODE = "the data of the dataset", "the code of the dataset or of its transform"
 
@@ -415,6 +417,55 @@ def test_a_file_that_is_mapped(tmp_path):
     before = derive(array)
     array[500, 5] = 1
     assert derive(array).changed(before) == DATA
+
+
+# ------------------------------------------------------------ once a machine
+
+
+def test_programs_that_ask_at_the_same_time_look_once():
+    """Four processes that already run: one of them computes. A fifth that starts later computes
+    again."""
+    key, (read, write) = f"test-{os.getpid()}", os.pipe()
+
+    def asked():
+        return once_per_machine.once_a_machine(key, lambda: os.write(write, b"!") and "text")
+
+    begin = [os.pipe() for _ in range(4)]
+    children = []
+    for k in range(4):
+        child = os.fork()
+        if child == 0:
+            os.read(begin[k][0], 1)
+            os._exit(asked() != "text")
+        children.append(child)
+    while once_per_machine._now() < max(map(_started, children)):  # all began in this tick of the kernel's clock
+        pass
+    for _, end in begin:
+        os.write(end, b".")
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
+    in_child(lambda: asked() == "text")
+    os.write(write, b".")
+    assert os.read(read, 100) == b"!!."
+    for end in (read, write, *(end for pipe in begin for end in pipe)):
+        os.close(end)
+    os.unlink(f"/dev/shm/stocached-{os.geteuid()}/.lookups/{key}")
+
+
+def _started(pid):
+    return (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) + 1) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_second_question_gets_a_new_answer():
+    key, answers = f"test-again-{os.getpid()}", iter("ab")
+    assert [once_per_machine.once_a_machine(key, lambda: next(answers)) for _ in range(2)] == ["a", "b"]
+    os.unlink(f"/dev/shm/stocached-{os.geteuid()}/.lookups/{key}")
+
+
+def test_a_folder_that_is_not_ours_alone_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(once_per_machine, "_FOLDER", str(tmp_path))
+    tmp_path.chmod(0o755)
+    assert once_per_machine.once_a_machine("key", lambda: "text") == "text"
+    assert not list((tmp_path).glob(".lookups/*"))
 
 
 # ------------------------------------------------------------ in a cache

@@ -527,7 +527,7 @@ def test_a_dataset_over_a_part(storage):
     with pytest.raises(IndexError, match="index 3 is out of range; the dataset has 3 samples"):
         part[3]
     with pytest.raises(stocached.InvalidError, match="a dataset of 31 samples, and the storage has 30"):
-        PreparedDataset(storage, stocached.prepare.IndexSet.all(31))
+        PreparedDataset(storage, stocached.prepare.IndexSet(range(31), 31))
     assert whole.fingerprint == Made(30).dataset_info().fingerprint  # with it a named cache notices other samples
     others = PreparedDataset(storage, stocached.prepare.IndexSet([3, 7, 11], 30))
     assert len({whole.fingerprint, part.fingerprint, others.fingerprint}) == 3

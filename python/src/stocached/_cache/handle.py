@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common import errors
+from .._common.array_addresses import interface_of
 from .._common.errors import CacheNotFoundError, CachePermissionError, FingerprintError, FormatError
 from . import fetch_calls
 
@@ -42,12 +43,7 @@ class PayloadMap:
     def array(self, *, writable: bool = False) -> npt.NDArray[np.uint8]:
         """The payload as bytes. `writable` changes only the array's flag: a store still kills the
         process."""
-        self.__array_interface__: dict[str, Any] = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (self.length,),
-            "data": (self.address, not writable),
-        }
+        self.__array_interface__ = interface_of(self.address, self.length, writable=writable)
         return np.asarray(self)
 
     def __del__(self, munmap: Any = _native.munmap, page: int = _PAGE, finalizing: Any = sys.is_finalizing) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .._common.once_per_machine import once_a_machine
 from .._memory.texts import Texts
 from .code_names import is_library
 from .columns import is_table
@@ -280,9 +281,10 @@ class _Derivation:
             self._add("mark", name, lambda: _marks(values))
         return int(_is_array(values) or is_table(values) or _holds_arrays(values) or not name)
 
-    def _add_place(self, folder: str, name: str) -> None:
+    def _add_place(self, folder: str, name: str) -> os.stat_result:
         status = os.stat(folder)  # another container may have other files at this path
         self._add("hint", f"place of {name}", lambda: digest_of("place", repr((status.st_dev, status.st_ino)).encode()))
+        return status
 
     def _add_files(self, values: Sequence[Any], name: str) -> None:
         """Adds a list of paths, or of tuples that begin with a path: the names and labels of all, the sizes and times
@@ -298,8 +300,10 @@ class _Derivation:
         self._folders.append(os.path.abspath(folder))
         paths = [os.path.abspath(names[k]) for k in _spread(len(names))]
         self._sampled |= len(paths) < len(names)
-        self._add_place(os.path.abspath(folder), name)
-        sizes, times = _sizes_and_times(paths)
+        status = self._add_place(os.path.abspath(folder), name)
+        place = repr((status.st_dev, status.st_ino)).encode()
+        key = digest_of("files", place, *(os.fsencode(path) for path in paths)).hex()
+        sizes, times = once_a_machine(key, lambda: _sizes_and_times(paths)).split()
         listed = Identity(self._unknown)
         self._add(
             "data",
@@ -323,7 +327,7 @@ def _columns(values: Sequence[Any]) -> tuple[list[str], list[Any]]:
     return [os.fspath(_first(value)) for value in values], labels
 
 
-def _sizes_and_times(paths: list[str]) -> tuple[str, str]:
+def _sizes_and_times(paths: list[str]) -> str:
     sizes, times = [], []
     for path in paths:
         try:
@@ -332,7 +336,7 @@ def _sizes_and_times(paths: list[str]) -> tuple[str, str]:
             times.append(status.st_mtime_ns)
         except OSError:
             sizes.append(-1)
-    return digest_of("sizes", repr(sizes).encode()).hex(), digest_of("times", repr(times).encode()).hex()
+    return f"{digest_of('sizes', repr(sizes).encode()).hex()} {digest_of('times', repr(times).encode()).hex()}"
 
 
 def _spread(n: int, most: int = MOST_FILES) -> Sequence[int]:

@@ -21,3 +21,8 @@ def address_of(array: npt.NDArray[Any]) -> int:
     except (TypeError, ValueError, BufferError):  # read-only, empty, with gaps, or of items that buffers do not know
         address: int = array.__array_interface__["data"][0]
         return address
+
+
+def interface_of(address: int, length: int, *, writable: bool = True) -> dict[str, Any]:
+    """The `__array_interface__` of bytes in memory."""
+    return {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, not writable)}

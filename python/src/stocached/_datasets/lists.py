@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -49,41 +49,6 @@ class WithoutIndex:
 
     def __len__(self) -> int:
         raise TypeError(WITHOUT_LENGTH)
-
-
-class Lists(WithoutIndex, ABC):
-    """Workers get it as the dataset of their job. mixes: whether the items of a window are mixed or joined, so that a
-    window is read at once."""
-
-    mixes: bool
-
-    @abstractmethod
-    def windows(self, world_size: int) -> tuple[int, int]:
-        """How many windows an epoch has, and how many elements a window."""
-
-    @abstractmethod
-    def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
-        """The entries of some windows."""
-
-    def ahead(self, windows: Iterable[int], epoch: int, world_size: int) -> None:
-        """Tells the source which windows the loader reads next, so that one that waits for a network begins to read them."""
-
-    @abstractmethod
-    def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
-        """Adds the items of entries, after the last functions, which any worker can call. After an error, those before
-        it are added."""
-
-    @abstractmethod
-    def sent(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Entries for another process."""
-
-    @abstractmethod
-    def seed(self, entry: Entry) -> int:
-        """Of the global generators for `finish`."""
-
-    @abstractmethod
-    def where(self, entry: Entry) -> str:
-        """Names an item in errors."""
 
 
 class PackedLists(ABC):

@@ -13,8 +13,7 @@ from .._common.local_file import LocalFile
 from .._common.one_line import one_line, printable
 from .._image.decoded_members import decoded_item
 from .._memory.texts import SharedBytes, Texts
-from .._shards.chosen_members import chosen_members, names_of, number_of
-from .._shards.near_members import read_members
+from .._shards.chosen_members import chosen_members, names_of, number_of, read_members
 from .._shards.tar_index import members_of
 
 _KEY = "__key__"  # of an item

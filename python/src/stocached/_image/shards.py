@@ -18,8 +18,7 @@ from .._common.local_file import MOST_OPEN, LocalFile
 from .._common.numbers import index_of
 from .._native import _image_header as native
 from .._shards.braces import expanded
-from .._shards.chosen_members import chosen_members, names_of, number_of
-from .._shards.near_members import read_members
+from .._shards.chosen_members import chosen_members, names_of, number_of, read_members
 from .._shards.tar_index import Members, members_of
 from .._shards.wildcards import matches
 from .folder import Decoded

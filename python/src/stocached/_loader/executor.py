@@ -9,7 +9,7 @@ import contextlib
 from typing import Any
 
 from .._common.errors import UnsupportedError
-from .._datasets.lists import Lists
+from .._pipes.lists import PipeLists
 from .._streams.order import StreamWalk
 from .._workers.task_queue import MOST_TASKS
 from .epoch_context import EpochContext
@@ -48,7 +48,7 @@ class Executor:
         if restored is not None and not context.by_rows:
             self.end()  # its workers have another place than the state
         shares = workers > 0 or (context.by_rows and context.layout is not None)
-        here = ListsHere if isinstance(context.job.dataset, Lists) else SingleProcessIterator
+        here = ListsHere if isinstance(context.job.dataset, PipeLists) else SingleProcessIterator
         iteration = self._with_runtime(context) if shares else here(context)
         if restored is not None:
             context.begun.restored = None  # the iterator has it, and it may be large
@@ -70,7 +70,7 @@ class Executor:
             if not owned:
                 self.kept = runtime
         try:
-            if isinstance(context.job.dataset, Lists):
+            if isinstance(context.job.dataset, PipeLists):
                 return ListsIterator(context, runtime, owned)
             return (GatherIterator if context.by_rows else WorkerBatchIterator)(context, runtime, owned)
         except Exception:

@@ -15,8 +15,8 @@ from .._datasets import augment_error
 from .._datasets.augment_function import takes_generator
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
-from .._datasets.lists import Lists
 from .._datasets.tally import Counters
+from .._pipes.lists import PipeLists
 from .._random import generator_states
 from .._random.sample_generator import generator
 from .._samples.own_copy import own_copy
@@ -157,7 +157,7 @@ class Job:
             return "while it said where its dataset is"
         if task["kind"] == ITEMS:
             return "while it read items of a pipe"
-        if isinstance(self.dataset, Lists):
+        if isinstance(self.dataset, PipeLists):
             return "while it made a batch of a pipe"
         wanted = task_queue.get_object(int(task["argument"]), int(task["index"]))[0]
         if not self.batched:

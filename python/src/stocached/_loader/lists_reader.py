@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .._common.notes import raise_noted
-from .._datasets.lists import Entry, Lists, Reading, no_seed, turn
+from .._datasets.lists import Entry, Reading, no_seed, turn
 from .._datasets.tally import current
+from .._pipes.lists import PipeLists
 from .._random.generators import known, observe
 from .._workers import serialization
 from .._workers.task_queue import TaskQueue
@@ -74,7 +75,7 @@ class Read:
 class Reader:
     """The entries of a run. After an error it goes on with the next window."""
 
-    def __init__(self, lists: Lists, run: Run, skips_bad: bool, begin: Callable[[Any], None] = no_seed) -> None:
+    def __init__(self, lists: PipeLists, run: Run, skips_bad: bool, begin: Callable[[Any], None] = no_seed) -> None:
         """begin: of `Reading`."""
         self._lists, self._skips_bad = lists, skips_bad
         self._reading = Reading(run.epoch, run.world_size, begin, self._left_out)

@@ -17,9 +17,9 @@ from .._common.errors import SchemaError
 from .._common.load_time import QUICK, delay_ns, idle_ns
 from .._common.notes import no_end
 from .._datasets.cache_backed import CacheBacked
-from .._datasets.lists import Lists
 from .._datasets.tally import current
 from .._memory.batch_pool import BatchPool
+from .._pipes.lists import PipeLists
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
 from .._samples.batch_layout import Layout
@@ -66,7 +66,7 @@ class LoaderWorker(Worker):
         self._native: NativeWork | None = None  # does what C can do
         self._rows: dict[int, list[Any]] = {}  # by buffer
         self._fetcher: Fetcher | Finisher | None = None
-        self._reader = WorkerReader(number, job, task_queue) if isinstance(job.dataset, Lists) else None
+        self._reader = WorkerReader(number, job, task_queue) if isinstance(job.dataset, PipeLists) else None
         self._seeding = Seeding(job.backend.generators)
         self._pace = float(_TOGETHER)  # ns of recent samples
         self._draws: Draws | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from sys import getrefcount
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,23 +72,11 @@ class SampleBuffers(BufferPool):
         return SampleBuffers, (self._nbytes,)
 
 
-class Column(Protocol):
-    """What `BatchBuffers` reads of a field of fixed size."""
-
-    @property
-    def shape(self) -> tuple[int | None, ...]: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-
 class BatchBuffers:
     """Arrays for whole batches of samples of fixed size. An unpickled pool is empty."""
 
-    def __init__(self, fields: tuple[Column, ...]) -> None:
+    def __init__(self, fields: tuple[Any, ...]) -> None:
+        """fields: of a cache."""
         self._fields = fields
         self._pools: dict[int, list[BufferPool]] = {}  # by size of a batch
 
@@ -105,8 +93,8 @@ class BatchBuffers:
         return [pool.take()[0] for pool in pools]
 
 
-def _batches(field: Column, n: int) -> BufferPool:
-    shape, dtype = cast("tuple[int, ...]", (n, *field.shape)), field.dtype
+def _batches(field: Any, n: int) -> BufferPool:
+    shape, dtype = (n, *field.shape), field.dtype
     return BufferPool(lambda: np.empty(shape, dtype), n * field.bytes)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._common.array_addresses import interface_of
 from .._common.errors import SystemCallError
 
 _FAILED = ctypes.c_void_p(-1).value
@@ -104,12 +105,7 @@ class _Mapping:
 
     def __init__(self, address: int, length: int) -> None:
         self._address, self._length = address, length
-        self.__array_interface__: dict[str, Any] = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (length,),
-            "data": (address, False),
-        }
+        self.__array_interface__ = interface_of(address, length)
 
     def __del__(self, unmap: Any = _munmap) -> None:
         if hasattr(self, "_length"):  # false if Ctrl-C stopped the constructor

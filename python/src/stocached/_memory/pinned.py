@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._common.array_addresses import interface_of
 from .batch_pool import Raw
 
 _PORTABLE = 1  # cudaHostRegisterPortable of driver_types.h: pinned for all devices
@@ -63,12 +64,7 @@ class _Registered:
 
     def __init__(self, memory: Raw, address: int) -> None:
         self._memory, self._address, self._pid = memory, address, os.getpid()
-        self.__array_interface__: dict[str, Any] = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (memory.size,),
-            "data": (address, False),
-        }
+        self.__array_interface__ = interface_of(address, memory.size)
 
     def __del__(self, getpid: Any = os.getpid, ends: Any = sys.is_finalizing) -> None:
         if getpid() == self._pid and not ends():

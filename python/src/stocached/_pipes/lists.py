@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .._common.cached import cached_property
 from .._common.errors import InvalidError
-from .._datasets.lists import WITHOUT_LENGTH, Entry, Lists, Reading, WindowWalk, without_index
+from .._datasets.lists import WITHOUT_LENGTH, Entry, Reading, WindowWalk, WithoutIndex, without_index
 from .._datasets.tally import current
 from .combining import Mix
 from .counting import Chain
@@ -36,16 +36,19 @@ def split(stage: Stage) -> tuple[Stage, list[Map]]:
     return stage, maps[::-1]
 
 
-class PipeLists(Lists):
-    """seed: of the loader."""
+class PipeLists(WithoutIndex):
+    """Workers get it as the dataset of their job. mixes: whether the items of a window are mixed or joined, so that a
+    window is read at once."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
+        """seed: of the loader."""
         self._stage, self._seed = stage, seed
         self._above, self._maps = split(stage)
         self.mixes, self.finishes = stage.window is not None, bool(self._maps)
         self._epochs = Epochs(stage, seed)
 
     def windows(self, world_size: int) -> tuple[int, int]:
+        """How many windows an epoch has, and how many elements a window."""
         span = self._span(world_size)
         return -(-len(self._stage) // span), span
 
@@ -107,12 +110,14 @@ class PipeLists(Lists):
         return min(span, n)
 
     def items(self, windows: Iterable[int], reading: Reading) -> Iterator[Entry]:
+        """The entries of some windows."""
         if self.mixes:
             return self._mixed(windows, reading)
         known = Window(self._seed, reading.epoch, 0, reading.begin, reading.left_out)
         return iter(self._above.items(map(self._epochs.visits(reading.epoch).at, windows), known))
 
     def ahead(self, windows: Iterable[int], epoch: int, world_size: int) -> None:
+        """Tells the source which windows the loader reads next, so that one that waits for a network begins to read them."""
         tell = self._above.ahead
         if tell is None:
             return
@@ -132,6 +137,8 @@ class PipeLists(Lists):
             yield from self._above.items(map(visits.at, some), known)
 
     def finish(self, entries: Sequence[Entry], into: list[Any]) -> None:
+        """Adds the items of entries, after the last functions, which any worker can call. After an error, those before
+        it are added."""
         if not self.finishes:
             into.extend(map(_ITEM, entries))
         elif all(map(_VISIT, entries)):
@@ -162,12 +169,15 @@ class PipeLists(Lists):
             failed.failed(error, entries[done][0][0], entries[done][1])
 
     def sent(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Entries for another process."""
         return [((visit.element, visit.draw, visit.epoch), ordinal, item) for visit, ordinal, item in entries]
 
     def seed(self, entry: Entry) -> int:
+        """Of the global generators for `finish`."""
         return seed_at(self._seed, entry[0], 0, entry[1])
 
     def where(self, entry: Entry) -> str:
+        """Names an item in errors."""
         return "an item" if entry[0] is None else self._above.where(entry[0][0], entry[1])
 
     def all(self) -> Iterator[Any]:

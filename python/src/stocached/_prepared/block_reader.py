@@ -8,9 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from .._common import errors
 from .._common.errors import ClosedError, CorruptError, SampleIndexError, SystemCallError, VersionError
 from .block_file import BlockFile
 from .description import MAX_BYTES, NAME, Document, parse
@@ -81,7 +79,7 @@ class BlockReader:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     hint = "allow more open files (ulimit -n), or make larger files (file_bytes=)"
                     what = f"{error}; a reader keeps all {len(document.files)} block files open: {hint}"
-                    raise _with_number(SystemCallError(what), error.errno) from None
+                    raise errors.make(SystemCallError.code, what, error.errno) from None
                 raise
             self.files.append(file)
             there = (
@@ -116,13 +114,9 @@ class BlockReader:
         file = self.files[bisect_right(self._firsts, index) - 1]
         return file, index - file.first
 
-    def raw(self, index: int) -> npt.NDArray[np.uint8]:
-        """The bytes of a sample as a cache holds them, the caller's own."""
-        file, k = self.find(index)
-        return file.read(k, self.verify)
-
     def sample(self, index: int) -> Any:
-        return self.values.decode(self.raw(index), True)
+        file, k = self.find(index)
+        return self.values.decode(file.read(k, self.verify), True)
 
     def samples(self, indices: Sequence[int]) -> list[Any]:
         """Samples in the order that was asked for; those that lie side by side in a block are one
@@ -151,8 +145,3 @@ class BlockReader:
         for file in self.files:
             file.close()
         self.files = []
-
-
-def _with_number(error: SystemCallError, number: int | None) -> SystemCallError:
-    error.errno = number
-    return error
