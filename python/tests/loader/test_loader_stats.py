@@ -207,7 +207,7 @@ def test_progress_needs_a_loader_of_ours():
 
 
 def test_progress_needs_tqdm():
-    call = "from stocached._loader.progress import progress; progress(type('Loader', (), {'stats': None})())"
+    call = "from stocached._loader.progress import progress; progress(type('Loader', (), {'stats': len})())"
     assert without("tqdm", call) == "progress() needs tqdm: pip install tqdm\n"
 
 
