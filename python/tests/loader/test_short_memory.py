@@ -9,6 +9,8 @@ import sys
 import pytest
 from served import program
 
+from stocached import Cache, Loader, source
+
 BODY = """
 import gc, subprocess, sys, warnings
 import numpy as np
@@ -56,3 +58,16 @@ def test_a_loader_warns_once_and_stats_say_it(kind, filler):
     assert int(warned) == (filler > 0), done.stdout
     assert ("failing   memory is short" in shown) == (filler > 0 and kind != "disk"), done.stdout
     assert "\nfull " in shown
+
+
+def test_a_cache_that_another_thread_closes_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    loader, stats = Loader(source(range(8)).cache("8MiB").batch(4)), Cache.stats
+
+    def closed(cache: Cache):
+        monkeypatch.setattr(Cache, "stats", stats)
+        cache.close()
+        return stats(cache)
+
+    list(loader)
+    monkeypatch.setattr(Cache, "stats", closed)
+    loader.close()

@@ -285,7 +285,9 @@ class BaseLoader:
         if misses == self._misses_before or (self._cached is not None and self._cached.served):
             return
         self._misses_before = misses
-        short_memory.warn([cache for cache in self._caches() if not cache.closed], self._said_short)
+        for cache in self._caches():
+            with contextlib.suppress(ClosedError):  # another thread may close it meanwhile
+                short_memory.warn([cache], self._said_short)
 
     def _say_if_resized(self) -> None:
         """Warns of a dataset with another length than at the epoch before, as the order stays as it was."""
