@@ -26,7 +26,7 @@ from .singleflight import SingleFlight
 
 _SMALL = 64 * 1024  # bytes: a copy of less takes less time than handing the GIL over and back
 _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
-_LEAVE = 1.0  # seconds: how long a program that ends waits for calls in its daemon threads
+_LEAVE = 5.0  # seconds: how long a program that ends waits for calls in its daemon threads
 
 # With a policy that needs no costs, the first loads of this number are measured, then one in 16.
 _MEASURED_FIRST, _MEASURED_OF = 1024, 16
