@@ -39,6 +39,7 @@ ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name i
 CANCELLED = -1
 PLACE = 64 << 20  # bytes of a place, of which few have memory
 _KEPT = 128 << 20  # bytes of memory of all places; a place that comes back loses its memory above this
+_MOST_LENT = 1024  # places: each is mapped, and a process may map 65,530 parts of files
 _MOST_PLACES = 64  # that wait to be lent; that a worker has mapped, as it does not know which were dropped
 MOST_TASKS = 1 << 20  # limit of a task queue
 POSTED, TAKEN, DONE = 1, 2, 3  # states of a task
@@ -350,8 +351,8 @@ class TaskQueue:
 
     def lend(self) -> int:
         """A place for the answers to the tasks of a batch. Call `unlend` when all are done, and no process reads their
-        answers any more. 0: none, as the program limits how long files get."""
-        if self._short:
+        answers any more. 0: none, as the program limits how long files get, or as many answers wait to be read."""
+        if self._short or len(self._lent) >= _MOST_LENT:
             return 0
         offset = self._spare.pop().offset if self._spare else self._new_place()
         self._lent.add(offset)
