@@ -11,7 +11,8 @@ import (
 func Each(ctx context.Context, n, goroutines, share int, do func(ctx context.Context, i int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(goroutines)
-	for from := 0; from < n; from += share {
+	for from, ended := 0, false; from < n && !ended; from += share {
+		ended = ctx.Err() != nil // then this call returns why
 		all.Go(func() error {
 			for i := from; i < min(from+share, n); i++ {
 				if ctx.Err() != nil {
