@@ -18,10 +18,9 @@ GO_TESTS := setup-versitygw,test-go,test-go-race,test-go-faults,test-model,test-
 OTHER_TESTS := test-c,test-stress,test-languages,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python+test-docs lint-generate
-# What `make ci` runs: tests and linters together. `site` waits for a browser most of its time, so it has its own lane.
-# `packages` uses one processor for long, so it begins at once.
+# `make ci` runs tests and linters together. `site` waits for a browser, and `packages` takes long: each begins a lane.
 CI := $(TESTS),test-docs+setup-lint-python,site,lint-python+setup-packages,packages,setup-lint-go,lint-go lint-generate
-# What they need first; the stages install the rest.
+# What both need first; the stages install the rest.
 FIRST := setup-c-tests setup-promtool setup-browser setup-python build
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.
@@ -38,8 +37,7 @@ PYTEST = $(PY) -m pytest -rsfE -p no:zarr -p no:anyio -p no:platformdirs -o cach
 SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist worksteal
 SIDE_BY_SIDE_TORCH = -n $(shell n=$$(nproc); echo $$((n < 8 ? n : 8))) --dist worksteal
 
-# The timeout ends a test that hangs and prints its goroutines: no package takes longer than 6 minutes. Tests that run in
-# parallel wait most of the time. The linters run vet, with and without fault points.
+# The timeout ends a test that hangs: no package takes longer than 6 minutes. The linters run vet.
 GO_TEST = $(GO) test -v -vet=off -timeout 15m -parallel 6
 GO_LIST = $$(CGO_ENABLED=0 $(GO) list ./... | grep -v $(1))
 
@@ -68,7 +66,6 @@ help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 # ------------------------------------------------------------------------------------------------ build
-
 -include cimage/decoders.mk
 # Without the headers of its decoders, the library for pictures decodes no files. Nothing is kept of a build with
 # the other answer: its files may be newer than all sources.
@@ -146,7 +143,6 @@ mutations: setup-torch setup-c-tests ## put defects into a copy of HEAD and say 
 	@$(PY) tools/mutations.py $(ARGS)
 
 # ------------------------------------------------------------------------------------------------ tests
-
 # QUICK=1 leaves out tests that start programs or hundreds of processes, fault points, race detector, torch and cgo.
 # Go and golangci-lint cache their results, so a second run repeats only what a change concerns.
 check: setup-c-tests setup-lint-python setup-lint-go build ## run linters and quick tests, in about two minutes
@@ -161,8 +157,7 @@ ci: $(FIRST) ## what .ci/run runs: tests, linters and the examples of the docume
 
 # test-languages runs these. They have no build tag, because then both stages would compile all tests of commands.
 LANGUAGES_TESTS := ^(TestEverySampleIsReadOnce|TestBatchesLargerThanTheCache)$$
-# `make packages` installs buildah, and runs its test.
-# Tests of buckets read from gofakes3, and from versitygw, a real server of S3 with credentials, if it is there.
+# `make packages` runs the test of buildah. Tests of buckets read from gofakes3, and from versitygw, if it is there.
 test-go: ## test Go without cgo and without the model (`make test-model`)
 ifdef QUICK
 	CGO_ENABLED=0 $(GO) test -short -timeout 5m $(call GO_LIST,-e /internal/cli -e /internal/verify -e /internal/timeline)
@@ -182,8 +177,8 @@ test-bench: build $(if $(filter 0,$(TORCH)),setup-demo,setup-torch) ## run the b
 	$(PYTEST) bench
 
 # The race detector sees only one process, and makes tests ten times slower. So other stages run the tests of several
-# processes, of one goroutine (some count its requests), of allocations, of the reads of planned jobs (TestPlannedJobs and
-# TestSideBuffer find their races) and of times. One command runs all packages in parallel, the slowest first.
+# processes, of one goroutine, of allocations, of the reads of planned jobs (TestPlannedJobs and TestSideBuffer find their
+# races) and of times. One command runs all packages in parallel, the slowest first.
 RACE_SKIP = TestBucketIsListedAsAFolder|TestLabelsOfABucket|TestBytesOfASampleInABucket|TestIndexBesideAShardInABucket|TestIndexOfLargeMembersSkipsTheirData|TestNeighboursOfAShard|TestNeighboursOfRows|TestOddNames|TestAnswersThatAreNoPages|TestCostsOfLoads|TestPlannedShares|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDamagedIndex|TestEveryByteFlipped|TestExpandBraces|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestGoingOn|TestAMillionSamples|TestNext|TestListingInAnyOrder|TestManyWantsOfOneSampleAreGivenUp|TestHostileHeaders|TestHostileWords
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
@@ -253,7 +248,6 @@ test-docs: build setup-python setup-versitygw ## run the examples in README.md a
 	$(PY) tools/docs.py README.md python/README.md CONTRIBUTING.md docs examples
 
 # ------------------------------------------------------------------------------------------------ lint
-
 lint: setup-lint-python setup-lint-go ## run all linters, cross-builds, and checks of generated files and of sentences
 	@$(PYTHON) tools/stages.py $(LINTS)
 
