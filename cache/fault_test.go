@@ -136,7 +136,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	// The death.
 	var dead *child
 	reclaims := strings.HasPrefix(d.name, "reclaim")
-	if reclaims { // of a process that died before
+	if reclaims { // it takes back the claim of a process that died before
 		bystander := start(t, seg.Path(), "") // has the lower number
 		first := start(t, seg.Path(), "")
 		if d.name == "reclaim at registration" {

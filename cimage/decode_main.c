@@ -50,7 +50,7 @@ struct request {
     uint64_t input, result; /* bytes of the file, which lies at 0; where the pixels go */
     uint64_t most;          /* bytes that decoding may take besides */
     uint64_t max_pixels;
-    uint32_t width, height; /* of the pixels */
+    uint32_t width, height; /* the size of the pixels */
     uint32_t fit, layout;
 };
 

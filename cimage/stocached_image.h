@@ -33,8 +33,8 @@ extern "C" {
  * the soname. */
 #define STOC_IMAGE_ABI_VERSION 1u
 
-#define STOC_IMAGE_MAX_SIDE 65500       /* of a picture, as libjpeg's */
-#define STOC_IMAGE_MAX_PIXELS 178956970 /* of a picture, if max_pixels is 0; as Pillow */
+#define STOC_IMAGE_MAX_SIDE 65500       /* pixels of a picture's side, as libjpeg's */
+#define STOC_IMAGE_MAX_PIXELS 178956970 /* a picture's, if max_pixels is 0; as Pillow */
 
 enum stoc_image_code {
     STOC_IMAGE_OK = 0,

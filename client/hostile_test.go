@@ -25,9 +25,9 @@ import (
 type script struct {
 	welcome, attached, answer []byte
 	announced                 []byte                                            // answers the ANNOUNCE of a greeting; then the server hangs up at any other request
-	descriptor                int                                               // that comes with ATTACHED
+	descriptor                int                                               // it comes with ATTACHED
 	hangUp                    bool                                              // after the answer, else it is silent
-	call                      func(ctx context.Context, c *client.Served) error // of the client; nil: it only dials
+	call                      func(ctx context.Context, c *client.Served) error // a call of the client; nil: it only dials
 }
 
 // greetingRequest is the number of the ANNOUNCE of a greeting. firstRequest is that of the first call on a connection.
@@ -99,7 +99,7 @@ func TestHostileServer(t *testing.T) {
 	}
 	sweep := hostile.New(t)
 	before := fatal.Value(os.ReadDir("/proc/self/fd"))(t)
-	limit := 10 * time.Second // of a greeting; a call has twice as long
+	limit := 10 * time.Second // the limit of a greeting; a call has twice as long
 	try := func(what string, s script) error {
 		late := time.AfterFunc(time.Minute, func() { panic(what + ": a call does not come back") })
 		defer late.Stop()

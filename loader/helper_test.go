@@ -27,8 +27,8 @@ import (
 // bytes, each of which depends on i.
 type dataset struct {
 	samples int
-	bytes   int // of each sample; 0: sizes differ
-	scale   int // of sizes that differ; 0: 1
+	bytes   int // bytes of each sample; 0: sizes differ
+	scale   int // the scale of sizes that differ; 0: 1
 	latency time.Duration
 	jitter  bool // reads end in another order than they begin
 	reads   []atomic.Int32

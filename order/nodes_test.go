@@ -145,7 +145,7 @@ func TestBadNodes(t *testing.T) {
 func BenchmarkDeal(b *testing.B) {
 	for _, c := range []struct {
 		nodes int
-		batch uint64 // of a rank
+		batch uint64 // samples of a rank's batch
 	}{{2, 256}, {8, 256}, {64, 64}, {64, 256}} {
 		b.Run(fmt.Sprintf("%d nodes of 8 ranks, %d", c.nodes, c.batch), func(b *testing.B) {
 			e := fatal.Value(Order{Samples: 1_281_167, Kind: Shuffled, Seed: 1}.Epoch(0))(b)

@@ -152,7 +152,7 @@ func TestReferences(t *testing.T) {
 			if !kind.NeedsHits() && (hit != reference || looked != reference) {
 				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
 			}
-			if kind != policy.KindLRU && (hit < reference || looked > reference) { // of lru it is a time
+			if kind != policy.KindLRU && (hit < reference || looked > reference) { // lru keeps a time there
 				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
 			}
 		}

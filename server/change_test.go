@@ -199,7 +199,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	for i := range 40 {
 		_, hit, _ := c.View(i)
 		if !hit {
-			continue // of another sequence
+			continue // another sequence begins
 		}
 		wantMarked(t, c, cats, i)
 	}

@@ -31,8 +31,8 @@ type memory struct {
 	cancelled      atomic.Int32   // reads that their context ended
 	onRead         func(i int)    // called when a read begins; nil: not called
 	variable       bool           // declares samples of variable size: see size
-	formats        bool           // of source.Info
-	notes          []source.Note  // of it
+	formats        bool           // formats in source.Info
+	notes          []source.Note  // notes in source.Info
 
 	mu    sync.Mutex
 	gate  map[int]chan struct{} // reads of these samples wait for it

@@ -40,8 +40,8 @@ type OnDemand struct {
 	soon   *soonParts
 	room   *semaphore.Weighted // bytes of parts
 
-	failures *wrap.Failures // of parts
-	counts   wrap.Counts    // of parts
+	failures *wrap.Failures // failures of parts
+	counts   wrap.Counts    // counts of parts
 }
 
 const (

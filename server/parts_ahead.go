@@ -30,7 +30,7 @@ type soonParts struct {
 	slots chan struct{}
 
 	reads sync.WaitGroup
-	ctx   context.Context // of the reads
+	ctx   context.Context // the context of the reads
 	end   context.CancelFunc
 }
 
@@ -38,7 +38,7 @@ type soonPart struct {
 	of    object
 	at    int64
 	size  int
-	room  int             // of `bytes`
+	room  int             // room in `bytes`
 	reads *sync.WaitGroup // who copies from memory that another part will have; nil: it is this part's
 
 	isGiven bool          // a program has read it itself, and its bytes are not here

@@ -27,7 +27,7 @@ type texts struct {
 	tag     int64
 	busy    atomic.Int32 // reads that fail before one succeeds
 	reads   atomic.Int32
-	bytes   atomic.Int64                  // that were asked for
+	bytes   atomic.Int64                  // bytes that were asked for
 	gate    atomic.Pointer[chan struct{}] // reads wait for its end
 	opened  atomic.Int32
 	closed  atomic.Int32

@@ -67,7 +67,7 @@ func sharedLoads(t *testing.T, kind order.Kind, slots int, jobs ...pace) []float
 // one order of which the same one always comes first, no job has more samples loaded for it than alone beside
 // a cache of its share.
 func TestPlannedShares(t *testing.T) {
-	const margin = 0.03 // of the dataset: until the server has noticed a debt
+	const margin = 0.03 // a part of the dataset: until the server has noticed a debt
 	for _, c := range []struct {
 		name  string
 		kind  order.Kind

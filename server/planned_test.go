@@ -302,7 +302,7 @@ func TestSideBuffer(t *testing.T) {
 	for _, c := range []struct {
 		bytes     uint64
 		variable  bool
-		least, up float64 // of the dataset, in an epoch of both jobs; on a busy machine, the server hears of a read later
+		least, up float64 // parts of the dataset in an epoch of both jobs; a busy server hears of a read later
 	}{{1 << 20, false, 1, 1.25}, {1 << 20, true, 1, 1.25}, {100 << 10, false, 1.5, 1.95}, {0, false, 1.8, 2.01}} {
 		if testing.Short() && !c.variable && c.bytes != 100<<10 {
 			continue // a buffer that has room, and one that is too small
@@ -340,7 +340,7 @@ func TestSideBuffer(t *testing.T) {
 				t.Errorf("%.3f of the dataset is read, and %.3f shared; want %g to %g; %d bytes are kept", reads, shared, c.least,
 					c.up, most)
 			}
-			before := m.total() // of before the clear: the server reads ahead again at once
+			before := m.total() // the count before the clear: the server reads ahead again at once
 			fatal.Value(all[0].s.Clear(t.Context()))(t)
 			read(1)
 			// A few reads have begun before, and end after the clear.

@@ -153,7 +153,7 @@ func TestAllowanceCountsFillsUnderWay(t *testing.T) {
 	}
 	slow.Settle(drawn)
 	dead := s.ClientsHigh().Load()
-	s.Drawn(uint32(dead)).Store(1 << 40) // of a dead client: its lock is free
+	s.Drawn(uint32(dead)).Store(1 << 40) // a dead client's: its lock is free
 	s.ClientsHigh().Store(dead + 1)
 	if !m.fill(t, quick, 15<<20) {
 		t.Error("what a dead client had drawn counts")

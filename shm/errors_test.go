@@ -24,7 +24,7 @@ func TestCodes(t *testing.T) {
 		numbers[m[1]], _ = strconv.Atoi(m[2])
 	}
 	delete(numbers, "EXISTS")                                                            // a result
-	for _, name := range []string{"ENOSERVER", "EREPLACED", "EREMOTE", "EINTERRUPTED"} { // of clients of a server
+	for _, name := range []string{"ENOSERVER", "EREPLACED", "EREMOTE", "EINTERRUPTED"} { // errors of clients of a server
 		if numbers[name] >= 0 {
 			t.Errorf("%s: %d", name, numbers[name])
 		}

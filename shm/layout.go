@@ -50,7 +50,7 @@ const (
 	MaxSlots         = 1<<32 - 2       // places have 32 bits, 0 is none
 	MaxSamples       = 1 << 40         // keeps every offset far from overflow
 	MaxSampleBytes   = 1<<32 - 1       // lengths have 32 bits
-	MaxItems         = 1<<32 - 1       // of a list whose length the cache knows
+	MaxItems         = 1<<32 - 1       // items of a list whose length the cache knows
 	MaxArenaBytes    = UnitBytes << 36 // 4 TiB
 	MaxChainSamples  = 1<<31 - 2       // samples of an arena that evicts: an entry of its slot table has 31 bits for a sample
 	MaxChainStride   = 2 << 20         // largest slot of an arena that evicts

@@ -18,7 +18,7 @@ import (
 type Segment struct {
 	Region
 	Header   Header
-	Replaced error // of a new segment: what the one of another version was whose place it has taken; nil: there was none
+	Replaced error // what the segment of another version was whose place a new one has taken; nil: there was none
 
 	file     *os.File // the data description: mapped, so never locked. nil on the heap
 	maps     mapping

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 WIDTH = 400  # the most characters of a line
 EACH = 3  # messages of one test
-GOROUTINES = 30  # of one dump
+GOROUTINES = 30  # goroutines of one dump
 
 MODULE = "github.com/stocached/stocached/"
 SECTION = re.compile(r"^=== (?:RUN|NAME|CONT|PAUSE)\s+(\S+)")
@@ -28,9 +28,9 @@ FRAME = re.compile(r"^(\S.*)\(.*\)$")
 PLACE = re.compile(r"^\t(\S+:\d+)( |$)")
 OTHER = re.compile(r"^(FAILED|ERROR|FAIL) +\S")  # pytest's summary, ours
 SANITIZER = re.compile(r"(WARNING: DATA RACE|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error: )")
-COMPLAINT = re.compile(r"^\S+\.[ch]:\d+: ")  # of a C test, before its FAIL
+COMPLAINT = re.compile(r"^\S+\.[ch]:\d+: ")  # a C test prints it before its FAIL
 PROGRAM = re.compile(r"^== \S+$")  # begins the output of a C test program
-STATUS = re.compile(r"^\S+: exit status \d+$")  # of a C test program that failed, hung or crashed
+STATUS = re.compile(r"^\S+: exit status \d+$")  # a C test program failed, hung or crashed
 COMPILER = re.compile(r"^\S+:\d+(:\d+)?: ")
 
 
@@ -55,11 +55,11 @@ def cut(line: str) -> str:
 @dataclass
 class _Reader:
     told: list[str] = field(default_factory=list)
-    said: dict[str, list[str]] = field(default_factory=dict)  # of each Go test of the current package
+    said: dict[str, list[str]] = field(default_factory=dict)  # lines of each Go test of the current package
     failed: dict[str, str] = field(default_factory=dict)  # failed Go tests of the package, and their times
     test: str = ""  # the test of the current lines
     crashed: list[str] = field(default_factory=list)  # the output of a package that crashed
-    complaints: list[str] = field(default_factory=list)  # of the current C test
+    complaints: list[str] = field(default_factory=list)  # complaints of the current C test
     printed: deque[str] = field(default_factory=lambda: deque(maxlen=EACH))  # last, by the current C test program
 
     def take(self, lines: list[str], k: int, line: str) -> None:

@@ -237,7 +237,7 @@ def cheapen_forks() -> None:
     gc.collect()
     gc.freeze()
     libc = ctypes.CDLL(None)
-    with contextlib.suppress(AttributeError):  # of glibc
+    with contextlib.suppress(AttributeError):  # only glibc has it
         libc.malloc_trim(0)
     huge, collapse = 2 << 20, 25  # MADV_COLLAPSE, of Linux 6.1; older kernels refuse it
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -28,7 +28,7 @@ GO_BENCHMARKS = {  # by package: a pattern of benchmarks. Their names are the sa
 SIZES = {"3 KiB": ((3, 32, 32), 20_000, 256), "147 KiB": ((3, 224, 224), 1_000, 64)}  # shape, samples, batch size
 # Samples of the first epoch. In a shorter one the check for random samples counts more.
 FIRST = 10_000
-EPOCHS = 15  # of one run, the fastest of which counts
+EPOCHS = 15  # epochs of one run, the fastest of which counts
 _GO_RESULT = re.compile(r"^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op", re.MULTILINE)
 
 

@@ -27,7 +27,7 @@ import tree
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build/bench"
 PEERS = ROOT / ".venv-peers/bin/python"  # `make setup-peers` makes it: other projects' loaders, and ours
-Figures = dict[str, float]  # of a run: seconds and cpu, a sample, and others
+Figures = dict[str, float]  # the figures of a run: seconds and cpu, a sample, and others
 
 
 def interval(count: int) -> int:

@@ -36,7 +36,7 @@
 
 static int passed, failed, skipped, failures; /* failures: of the current test */
 static jmp_buf give_up;
-__attribute__((unused)) static struct stoc_error error; /* of the last call that has details */
+__attribute__((unused)) static struct stoc_error error; /* what the last call that has details said */
 static char scratch[64]; /* a directory on a tmpfs, removed at the end */
 
 #define COMPLAIN(...)                                                                                                  \

@@ -53,7 +53,7 @@ static bool is_watched(int fd)
     return fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino;
 }
 
-static uint32_t file_system; /* that folders are on; 0: as they are */
+static uint32_t file_system; /* the file system that folders are said to be on; 0: their own */
 
 static int watched_statfs(const char *folder, struct statfs *fs)
 {

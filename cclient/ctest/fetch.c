@@ -38,7 +38,7 @@ static struct peer {
     _Atomic unsigned unstored; /* requests with the flag UNSTORED */
     void (*_Atomic heard)(struct request *r); /* answers an ANNOUNCE; NULL: it uses the plan */
     _Atomic unsigned plans;   /* frames of ANNOUNCE */
-    unsigned char plan[96];   /* of the last one; under plan_lock */
+    unsigned char plan[96];   /* the last one; under plan_lock */
 } peer;
 static pthread_mutex_t plan_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -58,8 +58,8 @@ static void transmit(int fd, const void *data, size_t n)
 /* What becomes of one connection: of all that the peer sends there. `sweep` sets it while there is no connection. */
 static struct {
     enum { AS_IT_IS, ONE_BYTE, NEW_LENGTH, CUT } how;
-    size_t at;       /* of the byte that changes, or of the first one that does not come; a frame for NEW_LENGTH */
-    uint32_t value;  /* of the byte, or the length of the body */
+    size_t at;       /* the byte that changes, or the first one that does not come; a frame for NEW_LENGTH */
+    uint32_t value;  /* the byte's value, or the length of the body */
     _Atomic bool on; /* for the next connection */
     size_t sent, frames;
     struct {
@@ -136,7 +136,7 @@ static void reply_with(int fd, uint16_t type, uint64_t request, const void *body
     CHECK(sent == (ssize_t)part.iov_len || errno == EPIPE); /* a client whose time was up has gone */
 }
 
-enum { VERSION = 1 }; /* of the protocol */
+enum { VERSION = 1 }; /* the protocol's */
 
 static void welcome(int fd, uint16_t version, uint32_t max_indices)
 {
@@ -1571,7 +1571,7 @@ TEST(reads_that_are_told)
     int64_t indices[] = {1, 2, 3};
     begin_peer(c, hang_up_at_three, NULL);
     EQUAL(stoc_announce_reads(NULL, 1, 0, &error), STOC_ECLOSED);
-    EQUAL(tell(c, 1), 0); /* of no plan */
+    EQUAL(tell(c, 1), 0); /* there is no plan */
     EQUAL(plans(), 0);
     EQUAL(announce(c, 4), 1);
     EQUAL(tell(c, 0), 1);

@@ -191,7 +191,7 @@ static void try_words(const struct kind *kind)
         rest[k] = load(word_at(c, all[k]));
     for (size_t k = random_of(&state) % 2; k < n && !failures; k += 2) { /* every other word, and others in each run */
         list_values(rest[k], &state, values);
-        for (int v = 0; v < 1 + (rest[k] != 0) && !failures; v++) { /* of all values: other ones in each run */
+        for (int v = 0; v < 1 + (rest[k] != 0) && !failures; v++) { /* one of all values, another one in each run */
             uint64_t value = values[random_of(&state) % VALUES];
             stoc_cache *other = kind->disk ? NULL : join_fd(c);
             store(word_at(c, all[k]), value);
@@ -337,7 +337,7 @@ TEST(headers)
         for (size_t at = 0; at < STOC_HEADER_BYTES && !failures; at += 8) {
             bool numbers = at < STOC_HEADER_FINGERPRINT || (at >= STOC_HEADER_FIELDS && at < STOC_HEADER_FIELDS + STOC_FIELD_BYTES);
             list_values(get64(c->control, at), &state, values);
-            for (int v = 0; v < 1 && !failures; v++) /* of all values: other ones in each run */
+            for (int v = 0; v < 1 && !failures; v++) /* one of all values, another one in each run */
                 for (int how = 0; how < (numbers ? 3 : 1); how++) { /* alone, laid out, laid out in the same file */
                     unsigned char page[STOC_HEADER_BYTES];
                     uint64_t size = c->segment_bytes, value = values[random_of(&state) % VALUES];

@@ -64,7 +64,7 @@ TEST(fills_under_way_count)
     EQUAL(load(drawn_word(c, record_of(c))), 0);
     EQUAL(load(entry_word(c, record_of(c), 0)), 0);
     EQUAL(stats_of(c).full, 4);
-    store(drawn_word(c, busy + 1), UINT64_C(1) << 60); /* of no live client */
+    store(drawn_word(c, busy + 1), UINT64_C(1) << 60); /* no live client has this number */
     store(clients_high_word(c), busy + 2);
     store(drawn_word(c, busy), 0);
     EQUAL(put_large(c, 0, M, 0), STOC_STORED); /* fills go on at once */

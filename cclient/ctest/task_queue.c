@@ -4,7 +4,7 @@
  */
 #include "check.h"
 
-#ifdef STOC_FAULT_POINTS /* that program has tests of its own */
+#ifdef STOC_FAULT_POINTS /* the program with fault points has tests of its own */
 #define PLAIN_TEST(name) TEST_IF(false, name)
 #else
 #define PLAIN_TEST(name) TEST(name)
@@ -179,7 +179,7 @@ PLAIN_TEST(samples_of_a_batch)
         ANSWER(b, k)->ended_ns += 100;
         ns += ANSWER(b, k)->ended_ns - ANSWER(b, k)->began_ns;
     }
-    ANSWER(b, 0)->waited_ns = ANSWER(b, 2)->waited_ns = 7; /* that of 1 is unknown */
+    ANSWER(b, 0)->waited_ns = ANSWER(b, 2)->waited_ns = 7; /* answer 1 does not know it */
     ANSWER(b, 0)->augment_ns = 20;
     ANSWER(b, 1)->augment_ns = 10;
     ANSWER(b, 0)->delayed_ns = 30;
@@ -247,7 +247,7 @@ PLAIN_TEST(reserved_in_a_place)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         EQUAL(stoc_queue_reserve(place, 576, cases[k].bytes), cases[k].offset);
     EQUAL(place[0], 512);
-    place[0] = UINT64_MAX - 1; /* of a process that went wrong */
+    place[0] = UINT64_MAX - 1; /* a process that went wrong leaves this */
     EQUAL(stoc_queue_reserve(place, 576, 1), STOC_EMEMORY);
     place[0] = 0;
     EQUAL(stoc_queue_reserve(place, 576, 512), 64);

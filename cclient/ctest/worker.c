@@ -24,7 +24,7 @@ struct test {
     int refuse_load, refuse_finish;    /* the index whose load, and the first byte whose row fails; -1: none */
 };
 
-struct context { /* of a worker */
+struct context { /* what a worker is given */
     struct test *test;
     struct stoc_work work;
     unsigned char sample[2 * BYTES];
@@ -622,7 +622,7 @@ static int computing_finish(void *context, uint64_t argument, const void *sample
 TEST_IF(!FOR_RACES && !FOR_MEMORY, a_busy_machine) /* it measures time */
 {
     enum { MOST = 512 };
-    static const double computed[2] = {COMPUTES_MS + FINISHES_MS, FINISHES_MS}; /* of a load, of a hit */
+    static const double computed[2] = {COMPUTES_MS + FINISHES_MS, FINISHES_MS}; /* ms of a load, and of a hit */
     uint64_t costs[BUSY];
     pid_t others[MOST];
     uint64_t first[2];

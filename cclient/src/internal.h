@@ -72,7 +72,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 
 /* copies of a sample that changes during each copy; after that it is a miss */
 #define MAX_COPIES 16
-#define WAIT_NS (UINT64_C(60) * 1000000000) /* of STOC_WAIT */
+#define WAIT_NS (UINT64_C(60) * 1000000000) /* how long STOC_WAIT waits */
 /* how long a claim tries to finish the clear of a dead client while live claims block it */
 #define ADOPT_AT_CLAIM_NS UINT64_C(100000000)
 #define ADOPT_AT_REGISTER_NS UINT64_C(1000000000) /* the same for a new client that got the dead client's number */
@@ -158,7 +158,7 @@ struct disk {
     int fd;
     _Atomic int lock_fd; /* the description with the locks on the file; -1: none, as in a forked child */
     uint64_t index_offset, sums_offset; /* in the file */
-    unsigned char header[STOC_HEADER_BYTES]; /* that the file had when it was opened */
+    unsigned char header[STOC_HEADER_BYTES]; /* the file's when it was opened */
     unsigned char session[16];
     char control_path[OWN_PATH_BYTES];
     _Atomic bool left;          /* a forked child whose parent has left the file: it has no control part */
@@ -185,7 +185,7 @@ struct stoc_cache {
     stoc_word *slot_table; /* NULL with first-indices, and in an arena without chains */
     stoc_word *groups;     /* groups of slots; NULL without chains */
     stoc_word *sums;       /* NULL unless variable-size */
-    stoc_word *lengths;    /* of samples that are lists; NULL: the cache has none */
+    stoc_word *lengths;    /* lengths of samples that are lists; NULL: the cache has none */
     unsigned char *control;
     uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
     int64_t created_ns;

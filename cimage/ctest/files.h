@@ -11,7 +11,7 @@
 #include <jpeglib.h>
 #include <math.h>
 
-static uint64_t state = 1; /* of draw */
+static uint64_t state = 1; /* the state of draw */
 
 static uint64_t draw(void) /* splitmix64 */
 {

@@ -558,7 +558,7 @@ TEST_IF(!FOR_RACES, bombs)
         CHECK(after.ru_maxrss - before.ru_maxrss < 1024); /* KiB */
         free(f.bytes);
     }
-    struct file f = make_file(2, 20000, BASELINE, 1, 1); /* of few pixels, as is the result */
+    struct file f = make_file(2, 20000, BASELINE, 1, 1); /* a file of few pixels, as is the result */
     static uint8_t wide[3 * 20000];
     EQUAL(decode(&f, f.size, to(20000, 1), wide), STOC_IMAGE_ETOOLARGE);
     CHECK(strstr(stoc_image_message(worker), "between the two passes"));

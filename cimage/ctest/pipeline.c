@@ -245,7 +245,7 @@ TEST_IF(!FOR_RACES, boxes_are_those_of_the_whole)
     static const int sampling[][2] = {{1, 1}, {2, 1}, {2, 2}};
     enum { ROW = 4 * PICTURE };
     uint8_t *rows[2] = {malloc(ROW + 8), malloc(ROW + 8)};
-    uint64_t pixels[2] = {0}; /* of baseline files; progressive ones are decoded as a whole */
+    uint64_t pixels[2] = {0}; /* pixels of baseline files; progressive ones are decoded as a whole */
     for (int turn = 0; turn < 300; turn++) {
         struct file f = make_file(100 + (int)below(200), 100 + (int)below(200), turn % 2 ? PROGRESSIVE : BASELINE,
                                   sampling[turn % 3][0], sampling[turn % 3][1]);

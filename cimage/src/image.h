@@ -64,7 +64,7 @@ struct stoc_image_worker {
     int vectors; /* as stoc_image_vectors */
     struct resize resize;
     struct buffer rows, picture, row;
-    struct buffer text, joined, inflated; /* of a file that is being decoded */
+    struct buffer text, joined, inflated; /* parts of a file that is being decoded */
     struct table table;
     const struct stoc_image_pipeline *pipeline;
     struct buffer file, sample, decoded; /* buffers of a pipeline */
@@ -186,7 +186,7 @@ struct job {
     const struct stoc_image_decode *how;
     const struct stoc_image_target *window; /* as that of decode_window */
     uint8_t *dst;
-    uint32_t width, height; /* of the file's picture */
+    uint32_t width, height; /* the size of the file's picture */
     uint32_t scale;         /* the decoder divides its sides by 1, 2, 4 or 8 */
     struct turn turn;
     struct stoc_image_target target;
@@ -205,7 +205,7 @@ int show_picture(struct job *j, const uint8_t *pixels);
 
 /* jpeg.c, png.c, webp.c: a format. */
 struct format {
-    const char *kind; /* of its files, in kinds.h */
+    const char *kind; /* the kind of its files, in kinds.h */
     int (*read_info)(stoc_image_worker *w, const uint8_t *file, size_t bytes, struct stoc_image_info *info); /* not turned */
     int (*decode)(struct job *j);
 };

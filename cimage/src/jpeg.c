@@ -155,7 +155,7 @@ static int read_info(stoc_image_worker *w, const uint8_t *file, size_t bytes, st
 static void from_cmyk(uint8_t *row, size_t pixels)
 {
     for (size_t x = 0; x < pixels; x++) {
-        uint32_t light = row[4 * x + 3]; /* that black leaves */
+        uint32_t light = row[4 * x + 3]; /* the light that black leaves */
         for (size_t c = 0; c < 3; c++) {
             uint32_t ink = 255u - row[4 * x + c], n = ink * light + 128;
             row[3 * x + c] = (uint8_t)(light - ((n + (n >> 8)) >> 8));

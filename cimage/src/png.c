@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 enum {
-    MOST_TEXT = 1 << 20, /* of a compressed text that may have the orientation, as Pillow */
+    MOST_TEXT = 1 << 20, /* bytes of a compressed text that may have the orientation, as Pillow */
     MOST_TEXTS = 64 * MOST_TEXT,
     MOST_STORED = 65535, /* bytes of a stored block of deflate */
     GREY = 0, COLOURS = 2, PALETTE = 3, GREY_ALPHA = 4, COLOURS_ALPHA = 6
@@ -30,12 +30,12 @@ struct parts {
     uint32_t width, height, depth, colour, interlaced;
     const uint8_t *palette;
     uint32_t palette_bytes;
-    const uint8_t *data; /* of the first IDAT chunk; of all after join */
-    size_t data_bytes;   /* of all */
+    const uint8_t *data; /* the first IDAT chunk; after join all of them */
+    size_t data_bytes;   /* bytes of all IDAT chunks */
     size_t chunks;       /* IDAT chunks */
     bool framed;               /* the picture is a frame of an animation */
     uint32_t frame_width, frame_height, frame_x, frame_y; /* what the data cover */
-    uint32_t frames, numbers;  /* of an animation: its frames; its chunks so far, which have numbers */
+    uint32_t frames, numbers;  /* frames of an animation; its chunks so far, which have numbers */
     size_t inflated_texts;     /* bytes */
     bool has_exif;
     uint32_t exif, raw, xmp;   /* orientations; 0: none. raw: of EXIF data in a text */
@@ -205,7 +205,7 @@ static int read_chunk(struct parts *p, const struct chunk *c)
         read_text_chunk(p, c);
         if (p->inflated_texts > MOST_TEXTS)
             return fail(p->worker, STOC_IMAGE_ETOOLARGE, "the PNG file has more than %d bytes of compressed texts", MOST_TEXTS);
-    } else if (is(c, "acTL") && c->bytes >= 8) /* of two, Pillow takes none */
+    } else if (is(c, "acTL") && c->bytes >= 8) /* if there are two, Pillow takes none */
         p->frames = p->frames || number(c->data) > 0x80000000 ? 0 : number(c->data);
     return STOC_IMAGE_OK;
 }
@@ -402,9 +402,9 @@ struct reader {
     size_t head_at, head_end;
     const uint8_t *data;    /* the stored block */
     size_t block, left;     /* its bytes, and those after it */
-    uint32_t sum;           /* of all bytes */
-    int code;               /* of libpng's error */
-    uint32_t channels;      /* of the rows that libpng gives */
+    uint32_t sum;           /* the checksum of all bytes */
+    int code;               /* the code of libpng's error */
+    uint32_t channels;      /* channels of the rows that libpng gives */
     uint8_t table[256][3];  /* colours of grey and of palettes */
 };
 

@@ -62,7 +62,7 @@ func wantQuery(t *testing.T, where, query string, metrics map[string]metric) (as
 		t.Errorf("%s: %v in %s", where, err, query)
 		return nil
 	}
-	labels := map[string]bool{} // of all metrics in the query
+	labels := map[string]bool{} // labels of all metrics in the query
 	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
 		v, ok := n.(*parser.VectorSelector)
 		if !ok {
@@ -258,7 +258,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	seldom := regexp.MustCompile(`^(process|stocached_remote|stocached_side_buffer)_`) // of the process, and of what few caches have
+	seldom := regexp.MustCompile(`^(process|stocached_remote|stocached_side_buffer)_`) // the process's, and what few caches have
 	for name := range metrics {
 		if !shown[name] && !seldom.MatchString(name) {
 			t.Errorf("%s is on no panel", name)

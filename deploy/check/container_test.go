@@ -169,7 +169,7 @@ func (i image) pod(t *testing.T, root, shm, user string, command ...string) *exe
 	}
 	arguments := slices.Concat(options, []string{"sh", "-c", enter + last, "sh", root, shm, user}, command)
 	p := exec.Command("unshare", arguments...)               // each program replaces the one before
-	p.Env = append(i.variables(), "PATH="+os.Getenv("PATH")) // of unshare and mount
+	p.Env = append(i.variables(), "PATH="+os.Getenv("PATH")) // variables for unshare and mount
 	return p
 }
 

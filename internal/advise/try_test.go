@@ -46,15 +46,15 @@ func (m made) stage(kind timeline.Kind, number, epoch, batch int, from, to int64
 type job struct {
 	workers, batches, size  int
 	ahead                   int                 // batches in work before the one that the loop has
-	misses                  int                 // of each batch
-	load                    float64             // of a sample
+	misses                  int                 // misses of each batch
+	load                    float64             // the time of a sample
 	augment                 float64             // the random part of a sample; 0: none
-	batchAugment            float64             // of a batch, by the loop
+	batchAugment            float64             // the loop's time for a batch
 	slow                    map[int]float64     // load of the samples of these numbers
-	gather, transfer, fetch float64             // of a batch
-	overhead                float64             // of a batch, not recorded
+	gather, transfer, fetch float64             // times of a batch
+	overhead                float64             // time of a batch, not recorded
 	startup                 float64             // before workers begin
-	step                    float64             // of a batch
+	step                    float64             // time of a batch
 	settings                map[string]any      // beside num_workers
 	cpus                    int                 //
 	alter                   func(k int) float64 // factor of the load of batch k; nil: 1

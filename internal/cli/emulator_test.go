@@ -17,9 +17,9 @@ type emulator struct {
 	x, y    int
 	top     int             // the first line that scrolls
 	bottom  int             // the line after the last that scrolls
-	rest    []byte          // of an incomplete sequence
+	rest    []byte          // the bytes of an incomplete sequence
 	written strings.Builder // all bytes so far
-	changed chan struct{}   // of capacity 1
+	changed chan struct{}   // a channel with room for one
 }
 
 func newEmulator(width, height int) *emulator {

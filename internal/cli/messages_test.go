@@ -57,7 +57,7 @@ func TestMessagesOfFlags(t *testing.T) {
 	fatal.If(t, err)
 	defer taken.Close()
 	raw, at := []string{records, "--kind", "raw", "--source", "sample_bytes=10"}, []string{"--sockets", dir + "/run"}
-	arguments := map[string][]string{ // of commands that need some
+	arguments := map[string][]string{ // commands that need some
 		"create": {"new", "--dir", segments, "--samples", "10"}, "stats": {"there", "--dir", segments},
 		"inspect": {"there", "--dir", segments}, "verify": {"there", "--dir", segments},
 		"rm": {"nothing", "--dir", segments}, "gc": {"--dir", segments}, "ls": {"--dir", segments},

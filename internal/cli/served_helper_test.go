@@ -43,8 +43,8 @@ var servedName = "pets"
 // served is a server process of a test, over records, or files with the same bytes.
 type served struct {
 	t        *testing.T
-	folder   string // of its configuration and data
-	path     string // of its configuration
+	folder   string // the folder of its configuration and data
+	path     string // the path of its configuration
 	records  string // the file or folder of its source
 	sockets  string
 	segments string

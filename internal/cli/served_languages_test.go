@@ -285,7 +285,7 @@ func batchesAreRight(t *testing.T, s *served, p shm.Policy, n, slots int) {
 	reads := func() int { return int(s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName))) }
 	wait := s.readAll(n, 8, 256)
 	for range 2 {
-		fatal.Until(t, "the kill comes in the middle", func() bool { return reads() >= n }) // of at least 4*n
+		fatal.Until(t, "the kill comes in the middle", func() bool { return reads() >= n }) // there are at least 4*n reads
 		s.kill()
 		s.start()
 	}

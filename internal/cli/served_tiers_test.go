@@ -105,7 +105,7 @@ func readsOnce(t *testing.T, all []*served, storage *s3test.Server, n int) {
 		s.reaches()
 	}
 	storage.Settle()
-	requests, sent := storage.Requests.Load(), storage.Bytes.Load() // of the servers' starts
+	requests, sent := storage.Requests.Load(), storage.Bytes.Load() // what the servers' starts took
 	want := func(when string) {
 		t.Helper()
 		storage.Settle()

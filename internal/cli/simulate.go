@@ -20,8 +20,8 @@ import (
 type simulated struct {
 	policy   policy.Kind
 	size     string
-	room     uint64 // of this size, in samples
-	affinity any    // of nodes; nil: jobs
+	room     uint64 // samples that this size holds
+	affinity any    // nodes with affinity; nil: jobs
 	epoch    int    // from 1
 	of       *simulate.Trace
 	simulate.Epoch

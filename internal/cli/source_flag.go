@@ -207,7 +207,7 @@ func splitSettings(text string) (parts []string) {
 func parseSetting(text string) (v any) {
 	flow := text != "" && strings.Contains(`[{"`, text[:1])
 	d := yaml.NewDecoder(strings.NewReader(text))
-	var rest any // of [ab].jpg, which yaml.Unmarshal would not see
+	var rest any // the rest of [ab].jpg, which yaml.Unmarshal would not see
 	if !flow && !json.Valid([]byte(text)) || d.Decode(&v) != nil || v == nil || d.Decode(&rest) != io.EOF {
 		return text
 	}

@@ -170,7 +170,7 @@ func showPage(t *testing.T, page *web.Page) (p *shownPage, outside func() []stri
 		asked = append(asked, r.Method+" "+r.Host+r.URL.Path)
 	}))
 	t.Cleanup(proxy.Close)
-	p.Window = browser.Open(t, server.URL+"/", "--proxy-server="+proxy.URL) // of all but the loopback
+	p.Window = browser.Open(t, server.URL+"/", "--proxy-server="+proxy.URL) // a proxy for all but the loopback
 	return p, func() []string {
 		mu.Lock()
 		defer mu.Unlock()

@@ -36,7 +36,7 @@ type Cache struct {
 	// Next says in how many reads a sample is read, as policy.Candidate does. The policy planned needs it.
 	Next  func(sample uint32) uint64
 	Size  func(sample uint32) uint64 // nil: 1
-	Costs []policy.Cost              // of each sample
+	Costs []policy.Cost              // the cost of each sample
 
 	policy  policy.Policy
 	kind    policy.Kind
@@ -46,7 +46,7 @@ type Cache struct {
 	seed    uint64
 	loads   uint64
 	moved   uint64
-	slotOf  []int32 // of each sample; -1: none
+	slotOf  []int32 // the slot of each sample; -1: none
 	entries []entry // slots that have been used
 	pool    *policy.Pool
 }

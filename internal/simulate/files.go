@@ -98,7 +98,7 @@ func (t *Trace) add(reads []uint32) { t.Epochs = append(t.Epochs, [][]uint32{rea
 // recordedEpoch is what a timeline says about one epoch.
 type recordedEpoch struct {
 	loads   []*timeline.Span // and gathers, which name their sample too
-	samples int              // that training loops got; 0: unknown
+	samples int              // samples that training loops got; 0: unknown
 }
 
 // Timeline returns the reads of a recorded timeline, with the mean time of the loads of each sample.

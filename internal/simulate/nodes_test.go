@@ -22,7 +22,7 @@ func runNodes(t *testing.T, n Nodes, name string, tier uint64) []Epoch {
 	trace := fatal.Value(n.Trace())(t)
 	epochs := run(t, trace, name, n.Room, Options{Batch: n.Batch, Ahead: 2, Tier: tier})
 	for k, e := range epochs {
-		ahead := e.Tier + e.Source + e.Hits - e.Reads // of servers
+		ahead := e.Tier + e.Source + e.Hits - e.Reads // samples that servers read ahead
 		if ahead > 0 && (k > 0 || !n.Affinity) || e.Reads > n.Order.Samples || e.Reads < n.Order.Samples-uint64(n.Batch*n.Nodes) {
 			t.Fatalf("epoch %d: %+v", k+1, e)
 		}

@@ -27,7 +27,7 @@ type Epoch struct {
 	Reads, Hits uint64
 	Replaced    uint64  // samples that went for others
 	Seconds     float64 // to load all samples that were read
-	Saved       float64 // of these, by hits
+	Saved       float64 // the part of these that hits saved
 	// Tier and Source are where the other samples came from. In the first epoch, servers of nodes also load what their
 	// nodes own and others read.
 	Tier, Source uint64
@@ -54,7 +54,7 @@ type cache interface {
 // reader is a job, or a node.
 type reader struct {
 	cache
-	seed   uint64      // of measured times
+	seed   uint64      // the seed of measured times
 	keeps  *order.Kept // what the cache takes; nil: any sample
 	missed []missed    // the batches whose misses are not stored yet
 	epochs []Epoch
@@ -72,7 +72,7 @@ type runner struct {
 	Options
 	kind    policy.Kind
 	readers []reader
-	plans   *future // of the jobs; nil: the policy needs none
+	plans   *future // the future of the jobs; nil: the policy needs none
 	tier    cache
 }
 

@@ -104,7 +104,7 @@ func TestWeightedSampling(t *testing.T) {
 		Jobs: 1}.Trace()
 	fatal.If(t, err)
 	last := func(name string) float64 { return run(t, trace, name, samples/10, busy)[epochs-1].HitRate() }
-	const lfu, lru = 0.7845, 0.7356 // of exact ones
+	const lfu, lru = 0.7845, 0.7356 // hit rates of the exact policies
 	for _, name := range []string{"clock", "lfu"} {
 		if got := last(name); got < 0.98*lfu {
 			t.Errorf("%s hits %.3f; exact LFU %.3f", name, got, lfu)
@@ -259,7 +259,7 @@ func TestCostPerByte(t *testing.T) {
 	}
 	room := trace.Room() / 4
 	last := func(name string) float64 { return run(t, trace, name, room, busy)[5].TimeSaved() }
-	const ideal = 0.5670 // of the best set
+	const ideal = 0.5670 // what the best set saves
 	if cost, random := last("cost"), last("random"); cost < random+0.15 || cost < ideal-0.05 {
 		t.Errorf("cost saves %.3f, random %.3f, the ideal set %.3f", cost, random, ideal)
 	}
@@ -272,7 +272,7 @@ func TestBatches(t *testing.T) {
 		jobs         int
 		reads        []uint32
 		batch, ahead int
-		hits         [2]uint64 // of the two halves of the reads
+		hits         [2]uint64 // hits of the two halves of the reads
 	}{
 		"sample by sample":                  {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 0, 0, [2]uint64{0, 0}},
 		"batches":                           {1, []uint32{0, 1, 2, 3, 0, 2, 1, 3}, 2, 0, [2]uint64{0, 2}},

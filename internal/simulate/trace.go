@@ -25,8 +25,8 @@ type Trace struct {
 	Batch   int          // samples of the largest batch of a recorded loader; 0: unknown
 	Planned [][]uint32   // what the jobs will read after Epochs, which their plans say already; nil: unknown
 
-	owners *order.Owners // of nodes with affinity
-	kept   []*order.Kept // of nodes, what the cache of each takes; nil: jobs, which have one cache
+	owners *order.Owners // owners of nodes with affinity
+	kept   []*order.Kept // what the cache of each node takes; nil: jobs, which have one cache
 
 	Seconds     []float64 // to load each sample; nil: alike
 	Sizes       []uint64  // bytes of each sample; nil: alike. Only for policies that evict, without plans

@@ -55,7 +55,7 @@ class Case:
     nodes: list[Node] | None
     dataset: Any
     augment: Any
-    settings: dict[str, Any] = field(default_factory=dict)  # of all its loaders
+    settings: dict[str, Any] = field(default_factory=dict)  # arguments of all its loaders
     cache: dict[str, Any] = field(default_factory=dict)
 
     def given(self) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class Cache:
         if self.name != "planned" or slot < 0 or self.held[slot].next() == 0:
             return
         self.pool.append([slot, self.held[slot].next()])
-        self.pool.sort(key=lambda kept: -kept[1])  # of equal ones, the older comes first
+        self.pool.sort(key=lambda kept: -kept[1])  # the older of equal ones comes first
         del self.pool[POOL:]
 
     def search(self, newcomer: Sample) -> int:

@@ -31,7 +31,7 @@ _LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _RELEASE, _FLUSH, _INIT, _INTERRUPT, _
     36,
     42,
 )
-_DIRECT = 1  # of an open file: no page cache, so each read is a request, and may get less than it asks for
+_DIRECT = 1  # flag of an open file: no page cache, so each read is a request, and may get less than it asks for
 
 
 class NotPermittedError(Exception):

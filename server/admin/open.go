@@ -16,8 +16,8 @@ import (
 // Opening is what a program sends to open an address.
 type Opening struct {
 	Source source.Settings `yaml:"source"` // kind, path and the kind's own keys
-	Keys   *Keys           `yaml:"keys"`   // of S3; nil: the server looks for them as always
-	Name   string          `yaml:"name"`   // of a cache that the program has; "": none
+	Keys   *Keys           `yaml:"keys"`   // keys for S3; nil: the server looks for them as always
+	Name   string          `yaml:"name"`   // the name of a cache that the program has; "": none
 	Files  string          `yaml:"files"`  // a regular expression of names of objects that the program reads itself; "": none
 }
 
@@ -30,7 +30,7 @@ type Keys struct {
 
 // Opened is what the program gets.
 type Opened struct {
-	Name    string          `json:"name"`              // of the cache
+	Name    string          `json:"name"`              // the name of the cache
 	Classes json.RawMessage `json:"classes,omitempty"` // names of labels by their number
 	Advice  []string        `json:"advice,omitempty"`  // about the data
 }

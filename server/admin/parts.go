@@ -20,7 +20,7 @@ type Part struct {
 	Source source.Settings `yaml:"source"` // path: of an object, or what names begin with; remote
 	Keys   *Keys           `yaml:"keys"`   // as of Opening
 	List   bool            `yaml:"list"`   // all objects whose names begin with path, else the one of this name
-	Bytes  int64           `yaml:"bytes"`  // of the object, when it was opened
+	Bytes  int64           `yaml:"bytes"`  // the object's length when it was opened
 	Tag    int64           `yaml:"tag"`
 	At     int64           `yaml:"at"`
 	Size   int             `yaml:"size"`

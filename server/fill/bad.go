@@ -30,7 +30,7 @@ type bad struct {
 	bad     int // samples with CodeBad
 	texts   int // samples with a text
 	lines   fewlines.Limit
-	formats fewlines.Limit // of lines about formats
+	formats fewlines.Limit // lines about formats
 }
 
 // verdict is why the source does not decode a sample.

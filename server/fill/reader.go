@@ -19,7 +19,7 @@ type readers struct {
 // reader is one goroutine that reads samples.
 type reader struct {
 	sample  *sample // the sample that it reads; nil: none
-	key     key     // of the sample
+	key     key     // the key of the sample
 	began   time.Time
 	givenUp bool // its waiters have answers, and another reader has replaced it
 }

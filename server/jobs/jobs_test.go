@@ -59,7 +59,7 @@ func TestNext(t *testing.T) {
 			{From: o.Samples}} {
 			seg := segment(t, o.Samples)
 			all := jobs.New(seg)
-			read(seg, 3, 1000) // of a client before
+			read(seg, 3, 1000) // reads of a client before
 			p := jobs.Plan{Order: o, Epoch: 4, Shard: shard, Owner: 3, Reads: 1000}
 			job := fatal.Value(all.Announce(p))(t)
 			want := sequence(t, p)

@@ -34,7 +34,7 @@ type Options struct {
 	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
 	// cold after a restart. Clients get it from the server; no process can truncate it.
 	Unnamed bool
-	Label   string // of the server among the clients; "": stocached serve
+	Label   string // the name of the server among the clients; "": stocached serve
 	// ReadTimeout is the longest time for the read of a sample, with its retries, its waits for
 	// limits and its decoding. At least a second; the server checks it every second. 0: a minute.
 	ReadTimeout time.Duration

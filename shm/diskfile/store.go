@@ -59,7 +59,7 @@ func (s *Segment) Look() error {
 	st := s.store
 	f, ok := st.file.(*os.File)
 	if !ok {
-		return nil // of a test
+		return nil // a test has given another file
 	}
 	_, err := os.Lstat(st.path)
 	switch {

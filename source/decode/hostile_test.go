@@ -81,7 +81,7 @@ func TestHelperMemoryThatChanges(t *testing.T) {
 			default:
 			}
 			for _, m := range maps {
-				at := rand.IntN(700) // of a header
+				at := rand.IntN(700) // a place in a header
 				if rand.IntN(4) == 0 {
 					at = rand.IntN(100 << 10)
 				}

@@ -131,10 +131,10 @@ const (
 
 // Looked is what Look has seen.
 type Looked struct {
-	Samples int    // of the source
-	Files   int    // that were read
-	Kinds   []Kind // of them
-	Failed  int    // of them: those that cannot be read, or do not decode
+	Samples int    // samples of the source
+	Files   int    // files that were read
+	Kinds   []Kind // kinds of these files
+	Failed  int    // files that cannot be read, or do not decode
 	Err     error  // the first failure
 }
 

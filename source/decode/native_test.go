@@ -283,7 +283,7 @@ func TestHelperCost(t *testing.T) {
 func TestHelpersKilled(t *testing.T) {
 	helper(t)
 	before := len(sourcetest.Descriptors(t, ""))
-	reads, least := 150, int64(20) // of each goroutine; kills. A busy machine needs more reads for so many kills
+	reads, least := 150, int64(20) // reads of each goroutine; kills. A busy machine needs more reads for so many kills
 	if testing.Short() {
 		reads, least = 50, 5
 	}

@@ -223,7 +223,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 				}
 			}
 			whole, index := int64(len(shard))*11/10, int64(20_000)
-			anotherMachine() // of the same shard
+			anotherMachine() // it reads the same shard
 			src, sent := open(address, nil)
 			check("the first", src, sent, whole, "indexes made")
 			if names := s.Names(t, "train"); len(names) != 1 {
@@ -328,7 +328,7 @@ func TestNeighboursOfAShard(t *testing.T) {
 					t.Errorf("sample %d differs in its block: %v", i, err)
 				}
 				requests += s.Requests.Load() - before
-				sent += int64(len(sample)) + 4096 // of that read
+				sent += int64(len(sample)) + 4096 // what that read takes
 			}
 			return nil
 		})

@@ -50,7 +50,7 @@ func TestSecondRequest(t *testing.T) {
 			for i := range samples { // how long reads take is known then
 				fatal.If(t, read(i))
 			}
-			before := traffic.Hedged.Load() // of reads that a busy machine has made slow
+			before := traffic.Hedged.Load() // reads that a busy machine has made slow
 			hung := atomic.Int64{}
 			hang := func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 				hung.Add(1)

@@ -110,7 +110,7 @@ func TestErrorsInPlaceOfFiles(t *testing.T) {
 	manifest := t.TempDir() + "/manifest"
 	write(t, manifest, []byte("x\nx.xml\n"))
 	for answer, want := range map[string]error{slow: source.ErrUnavailable, denied: fs.ErrPermission} {
-		s.Put(t, "d/x", []byte(answer)) // of the same size
+		s.Put(t, "d/x", []byte(answer)) // the same size
 		s.Put(t, "d/x.xml", []byte(answer))
 		for path, remote := range map[string]map[string]any{
 			"s3://photos/d":     {"endpoint": s.URL},

@@ -218,7 +218,7 @@ func TestProfiles(t *testing.T) {
 	const half, pair = "aws_access_key_id and aws_secret_access_key", "aws_access_key_id = ID\naws_secret_access_key = "
 	for _, c := range []struct {
 		file, profile, id, secret, want string
-		role                            bool // of the machine
+		role                            bool // the machine has a role
 	}{
 		{file: "[default]\r\n" + strings.ReplaceAll(pair, "\n", "\r\n") + "x\r\n", want: "signed ID"},
 		{file: "[default] # mine\n; a comment\n" + pair + "\"x\"\n", want: "signed ID"},

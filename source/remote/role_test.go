@@ -22,7 +22,7 @@ type metadata struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []string      // method and path of each request
-	valid  time.Duration // of keys
+	valid  time.Duration // how long keys are valid
 	broken atomic.Bool
 }
 

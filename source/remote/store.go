@@ -36,7 +36,7 @@ const (
 	openTries    = 5
 	slowStalls   = 6
 	slowBytes    = 1 << 20
-	pageBytes    = 4 << 20 // of a page of 1,000 long names
+	pageBytes    = 4 << 20 // bytes of a page of 1,000 long names
 )
 
 // New returns a Store. It owns the driver.

@@ -21,7 +21,7 @@ import (
 type profile struct {
 	credentials.FileAWSCredentials
 	named bool              // by the configuration or AWS_PROFILE, so there must be one
-	keys  credentials.Value // that it gave last
+	keys  credentials.Value // the keys that it gave last
 }
 
 // unsupported are keys of profiles that name a role.
@@ -83,7 +83,7 @@ func (p *profile) section() (*ini.Section, error) {
 // chain gives the keys of the first provider that has some. An error that the user has to mend, or that passes, is the chain's.
 type chain struct {
 	all  []credentials.Provider
-	last credentials.Provider // that gave keys; nil: none did
+	last credentials.Provider // the one that gave keys; nil: none did
 }
 
 // Retrieve is part of credentials.Provider.

@@ -90,7 +90,7 @@ func TestKilledWhileKeepingAnIndex(t *testing.T) {
 			"index.synced": false, "index.renamed": true} {
 			t.Run(fmt.Sprintf("%s, an old index: %v", point, old), func(t *testing.T) {
 				path := faultShard(t)
-				if old { // of the shard before it was changed
+				if old { // the index of the shard before it was changed
 					mustOpen(t, source.Settings{"path": path})
 					later := time.Now().Add(time.Second)
 					fatal.If(t, os.Chtimes(path, later, later))

@@ -100,7 +100,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 		taken = append(taken, fd)
 	}
 	_, err := s.Read(context.Background(), 5, make([]byte, 1000))
-	sample(t, s, 1) // of the open shard
+	sample(t, s, 1) // the shard is open
 	for _, fd := range taken {
 		unix.Close(fd)
 	}

@@ -137,7 +137,7 @@ func glob(pattern string) ([]string, error) {
 // finder finds the files of a pattern, as Python's wildcards.found does.
 type finder struct {
 	parts []string
-	names []string // of files that were found
+	names []string // names of files that were found
 }
 
 // below adds the files below a folder. places: the parts that names in it may match. above: folders that it lies in.

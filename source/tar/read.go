@@ -21,7 +21,7 @@ const mostDigits = 64
 type work struct {
 	members []member // one for each field
 	ranks   []int
-	key     string     // of the sample, if samples have keys
+	key     string     // the key of the sample, if samples have keys
 	sizes   []uint64   // one for each field, and one for the key
 	dims    [][]uint64 // sizes of each field, slices of sizes; nil for a number
 	extents []source.Extent

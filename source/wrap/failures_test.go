@@ -124,7 +124,7 @@ func TestFailureInWords(t *testing.T) {
 				t.Errorf("%v", now)
 			}
 		}
-		newer := wrap.Failing{Kind: "new", Reads: 1, Error: "it is"} // of a server of a later version
+		newer := wrap.Failing{Kind: "new", Reads: 1, Error: "it is"} // a server of a later version says it
 		if got := newer.String(); got != "reads fail (new): first 0s ago, last 0s ago (reads that failed: 1, tries that failed: 0): it is" {
 			t.Error(got)
 		}

@@ -110,7 +110,7 @@ type ahead struct {
 
 // unit is what one read of the source returns: a sample, or a block.
 type unit struct {
-	number   int           // of a block, or that of single
+	number   int           // the number of a block, or that of single
 	first, n int           // its samples
 	bytes    int64         // bytes of these samples
 	done     chan struct{} // closed after the read
@@ -122,7 +122,7 @@ type unit struct {
 	// Protected by the mutex:
 	place   *list.Element // in queue or held; nil: it is being read
 	queued  bool
-	wanted  []want // of each sample
+	wanted  []want // who wants each sample
 	rest    int    // samples that are not read yet; a unit without any is dropped
 	left    int    // announced ones of these; without any, others may have the space
 	touched time.Time

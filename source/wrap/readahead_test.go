@@ -238,7 +238,7 @@ func TestReadAheadOfBlocks(t *testing.T) {
 			wantSample(t, a, want, i)
 		}
 		check(14, 10, "after their reads")
-		a.Prefetch([]int{16}) // of the same block
+		a.Prefetch([]int{16}) // the same block
 		a.Prefetch([]int{408, 401, 406, 402, 403})
 		check(24, 20, "most of a block")
 		wantSample(t, a, want, 16)

@@ -72,7 +72,7 @@ func (c *counted) total() (n, most int) {
 	return n, most
 }
 
-var contents sync.Map // of [2]int
+var contents sync.Map // the contents of [2]int
 
 func content(i, size int) []byte {
 	if b, ok := contents.Load([2]int{i, size}); ok {
@@ -598,7 +598,7 @@ func TestFull(t *testing.T) {
 	h := connect(t, from, true, servers, nil)
 	h.read(t, size, upTo(n)...)
 	h.written(t)
-	first := h.set.Status()[0].Refused // of all that were under way
+	first := h.set.Status()[0].Refused // writes that were refused of all under way
 	h.read(t, size, upTo(n)...)
 	s := h.set.Status()[0]
 	if s.Writes < 10 || s.Hits < s.Writes*9/10 || first == 0 || s.Refused > 3*first+50 ||

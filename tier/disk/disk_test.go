@@ -32,7 +32,7 @@ import (
 
 const (
 	samples = 60
-	bytesOf = 3000 // of a sample
+	bytesOf = 3000 // the bytes of a sample
 )
 
 func about(variable bool) tier.About {

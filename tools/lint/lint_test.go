@@ -64,6 +64,26 @@ var foreign = regexp.MustCompile(`/(root|home)/[a-z.]|/work/(main|shared|\.)|--(
 	`\b(10\.\d+|192\.168|172\.(1[6-9]|2\d|3[01]))\.\d+\.\d+\b|BEGIN [A-Z ]*PRIVATE KEY|gh[pousr]_[A-Za-z0-9]{30}`)
 
 func TestNothingOfOneMachine(t *testing.T) {
+	eachLine(t, func(name string, number int, line string) {
+		expect.Equal(t, foreign.FindString(line), "", "%s:%d: of one machine", name, number)
+	})
+}
+
+// A comment at the end of a line says what the line has: "bytes of a page", not "of a page".
+var withoutNoun = regexp.MustCompile(`^.*\S\s+(#|//|/\*) (of|that) `)
+
+func TestCommentsHaveANoun(t *testing.T) {
+	code := regexp.MustCompile(`\.(c|go|h|py)$`)
+	eachLine(t, func(name string, number int, line string) {
+		if code.MatchString(name) && !strings.HasPrefix(line, "//") {
+			expect.Equal(t, withoutNoun.FindString(line), "", "%s:%d: give this comment a noun", name, number)
+		}
+	})
+}
+
+// eachLine calls check for each line of the text files of this work tree, but for those of this file.
+func eachLine(t *testing.T, check func(name string, number int, line string)) {
+	t.Helper()
 	command := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	command.Dir = root(t)
 	out, err := command.Output()
@@ -88,7 +108,7 @@ func TestNothingOfOneMachine(t *testing.T) {
 			continue // binary
 		}
 		for number, line := range strings.Split(string(text), "\n") {
-			expect.Equal(t, foreign.FindString(line), "", "%s:%d: of one machine", name, number+1)
+			check(name, number+1, line)
 		}
 	}
 }

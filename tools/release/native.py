@@ -197,7 +197,7 @@ def fetch() -> None:
         work = SOURCES / "apt"
         try:
             run(*debian.apt(work, lists), "source", "--download-only", *lacking, cwd=SOURCES)
-        except SystemExit as error:  # of another version of Debian, or of Ubuntu
+        except SystemExit as error:  # another version of Debian, or Ubuntu
             said = f"\n{error}"
         shutil.rmtree(work)
     for package in PACKAGES:

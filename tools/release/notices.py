@@ -56,7 +56,7 @@ def bill(program: Path) -> dict[str, Any]:
     made: dict[str, Any] = json.loads(output.read_text())
     product = made["metadata"]["component"]
     product |= {"name": "stocached", "version": version, "purl": f"pkg:pypi/stocached@{version}"}
-    product.pop("hashes", None)  # of the program for one architecture
+    product.pop("hashes", None)  # they are the program's for one architecture
     made["metadata"]["timestamp"] = native.timestamp()
     script = (UPLOT_FOLDER / "uPlot.min.js").read_bytes()
     uplot = {

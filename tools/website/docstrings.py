@@ -10,7 +10,7 @@ from griffe import Docstring, Extension
 
 from website.reference import prose
 
-NAMES = re.compile(r"^([\w\\]+(?:, [\w\\]+)*): ", re.MULTILINE)  # of arguments; as `prose` has them
+NAMES = re.compile(r"^([\w\\]+(?:, [\w\\]+)*): ", re.MULTILINE)  # names of arguments; as `prose` has them
 COMMENT = re.compile(r"(?:^|  )# (.*)$")
 
 LOADERS = {"numpy_loader.Loader": "options", "torch_loader.DataLoader": "torch_loader"}  # who has their arguments

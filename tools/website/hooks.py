@@ -12,7 +12,7 @@ SHIM = "https://unpkg.com/iframe-worker/shim"
 ASKS = ' data-md-component="source"'
 MERMAID = re.compile(r'\s*<script src="[./]*assets/mermaid\.js"></script>')  # 5 MB, for the pages that have diagrams
 
-BOOST = {"docs/guides/": 10, "bench/results/20": 0.1}  # of pages in what the search finds
+BOOST = {"docs/guides/": 10, "bench/results/20": 0.1}  # the weight of pages in what the search finds
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "bench/results", "examples/README.md")
 SOURCE = "https://github.com/stocached/stocached/blob/main/"
 FENCE = re.compile(r"^(\s*```[a-z]+) .*$")
-REST = re.compile(r"^<!-- run as\n(?:(?!-->).*\n)*-->\n", re.M)  # of a program that a block shows a part of: docs.py
+REST = re.compile(r"^<!-- run as\n(?:(?!-->).*\n)*-->\n", re.M)  # a block shows a part of the program: docs.py
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 

@@ -20,8 +20,8 @@ import stocached
 @dataclass(frozen=True)
 class Size:
     name: str
-    shape: tuple[int, ...]  # of a sample, uint8
-    samples: int  # of the cache
+    shape: tuple[int, ...]  # the shape of a sample, uint8
+    samples: int  # samples of the cache
     reads: int  # samples of a run
     batch: int
 

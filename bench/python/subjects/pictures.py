@@ -26,7 +26,7 @@ BATCH, SIDE, CACHED = 64, 224, 256
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 CONTROL = 4_300_000  # bytes of a segment besides its samples, about
-SMALL_BYTES, WHOLE_BYTES = 3 * CACHED * CACHED + 64, 600_000  # of a cached sample
+SMALL_BYTES, WHOLE_BYTES = 3 * CACHED * CACHED + 64, 600_000  # bytes of a cached sample
 
 torch.set_num_threads(1)
 

@@ -17,7 +17,7 @@ enum {
 #include <cpuid.h>
 #include <stdatomic.h>
 
-#define YMM_STATE 0x06u /* of XCR0: the system saves these registers */
+#define YMM_STATE 0x06u /* bits of XCR0: the system saves these registers */
 #define ZMM_STATE 0xe6u
 
 static inline unsigned ask_processor(void)

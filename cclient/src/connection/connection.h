@@ -31,9 +31,9 @@ enum frame_type {
  * has; send files. */
 enum { FETCH_SEND = 2, FETCH_UNSTORED = 4, FETCH_LOADS = 8, FETCH_FILE = 16 };
 
-#define FRAME_BYTES 16                 /* of its header */
-#define MAX_TEXT 1000                  /* of an ERROR */
-#define PLAN_BYTES 96                  /* of the body of ANNOUNCE */
+#define FRAME_BYTES 16                 /* bytes of a frame's header */
+#define MAX_TEXT 1000                  /* bytes of the text of an ERROR */
+#define PLAN_BYTES 96                  /* bytes of the body of ANNOUNCE */
 /* the connection ended, as when a server goes away: the request may succeed on a new one. Never
  * leaves the library */
 #define BROKEN (-1000)

@@ -6,7 +6,7 @@
 #include "connection.h"
 
 #define CONTROL_VERSION 1 /* both sides refuse any other */
-#define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
+#define MAX_SERVER_BODY (UINT32_C(4) << 20) /* the most bytes of all frames except SAMPLE */
 #define MAX_LABEL 63
 #define MAX_INDICES 65536
 

@@ -7,7 +7,7 @@
 #define NO_NODE (-1)
 #define DEAL_VERSION 1
 #define PROBES 64 /* indices that stand for an order in a digest */
-#define MAX_RANKS INT32_MAX /* of a node */
+#define MAX_RANKS INT32_MAX /* ranks of a node */
 
 struct owned {
     uint64_t key, ranks, capacity, quota;

@@ -181,8 +181,8 @@ INTERNAL int end_open(stoc_cache *c, int code, stoc_cache **out); /* frees the h
 INTERNAL int unlink_same(const char *path, int fd, struct stoc_error *error);
 
 /* disk.c */
-#define LEAVING_NS UINT64_C(5000000000)  /* of a close: for the writes of its queue, and for the wait to leave the file */
-#define QUEUE_BYTES (64 * MIB)           /* of the samples that a handle writes in the background */
+#define LEAVING_NS UINT64_C(5000000000)  /* how long a close waits for the writes of its queue, and to leave the file */
+#define QUEUE_BYTES (64 * MIB)           /* bytes of the samples that a handle writes in the background */
 INTERNAL int disk_join(stoc_cache *c, struct stoc_error *error);
 INTERNAL void disk_leave(stoc_cache *c);
 INTERNAL bool disk_accepts(stoc_cache *c);

@@ -15,7 +15,7 @@ const (
 	count  = 3000
 	epochs = 50
 	mean   = 100_000
-	most   = 0.15 // of an arena may be lost
+	most   = 0.15 // the part of an arena that may be lost
 )
 
 // lognormal returns lengths with a mean.

@@ -148,7 +148,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule, seed uint6
 	}
 	run := fatal.Value(model.NewRun(s.World, seed))(t)
 	expected := []expectation{{"setup" + operations(w.Setup) + " -", "ready", run.Snapshot()}}
-	pending := map[int]model.Result{} // of operations at their last fault point
+	pending := map[int]model.Result{} // operations at their last fault point
 	settle := func(thread int) {
 		if r, ok := pending[thread]; ok {
 			expected = append(expected, expectation{fmt.Sprintf("run %d", thread), "end " + r.String(), run.Snapshot()})

@@ -56,7 +56,7 @@ type actor struct {
 	client  int
 	program []model.Op
 	started bool
-	pending model.Result // of an operation at its last fault point
+	pending model.Result // the result of an operation at its last fault point
 	resume  chan struct{}
 	event   chan model.Move
 }
@@ -87,7 +87,7 @@ func replayGo(t *testing.T, s model.Schedule) {
 		}
 		a := running.Load()
 		a.event <- model.Move{Point: point}
-		<-a.resume // of a client that died: forever
+		<-a.resume // a client that died waits forever
 	})
 	for _, text := range s.Moves {
 		m, err := model.ParseMove(text)

@@ -193,7 +193,7 @@ EXECUTORS: list[ThreadPoolExecutor] = []
 
 
 class ByExecutorOfModule(ByExecutor):
-    started = EXECUTORS  # of the class: a look in this process cannot put it back
+    started = EXECUTORS  # the class has it: a look in this process cannot put it back
 
     def __init__(self):
         EXECUTORS.clear()

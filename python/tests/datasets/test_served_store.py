@@ -189,7 +189,7 @@ def pictures(n: int) -> dict[str, bytes]:
 
 
 SLOW = {"latency": "40ms", "heads": 1}  # much more than a decode takes on a busy machine
-HALF = 4_300_000 + 40 * 3 * 224 * 224  # of 80 pictures
+HALF = 4_300_000 + 40 * 3 * 224 * 224  # bytes of 80 pictures
 
 
 @pytest.mark.parametrize(("limits", "store"), [(SLOW, "encoded"), ({}, "decoded")])

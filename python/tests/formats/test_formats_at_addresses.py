@@ -648,7 +648,7 @@ def test_a_loader_tells_what_it_reads_soon(bucket: Bucket, workers: int, monkeyp
     del told[:]
     assert len([*Loader(pipe.batch(6), num_workers=workers)]) == 10
     assert sum(size for _, size in told) == size
-    assert len(told) == 1  # of 4 MiB at least
+    assert len(told) == 1  # one part of 4 MiB at least
     del told[:]
     for k in range(4):
         bucket.put(f"soon/{k}.cls", b"%d" % k)

@@ -359,4 +359,4 @@ def test_errors_and_bad_samples_name_the_row_of_the_file(tmp_path: Path, workers
         with pytest.warns(UserWarning, match="row 9 of the file"):
             loader = Loader(pipe, 5, num_workers=workers, bad_samples="skip")
             assert sum(map(len, loader)) == 22
-        assert loader.stats().bad_samples == 2  # of one element
+        assert loader.stats().bad_samples == 2  # both are of one element

@@ -18,7 +18,7 @@ from stocached import FetchError, Loader, image
 from stocached._image.workers import call
 from stocached._native import _image_header as native
 
-SIZE = (14, 20)  # of the samples where all have one size
+SIZE = (14, 20)  # the size of the samples where all have one
 GOOD = {name: odd for name, odd in NATIVE.items() if not odd.error}
 BAD = {name: odd for name, odd in NATIVE.items() if odd.error}
 

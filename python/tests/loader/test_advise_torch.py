@@ -123,7 +123,7 @@ def test_a_slow_collate():
     ("samples", "arguments"),
     [
         (N, dict(batch_size=None)),
-        (N // 2, dict(batch_size=BATCH)),  # of a Subset
+        (N // 2, dict(batch_size=BATCH)),  # a Subset
         (N, dict(batch_sampler=BatchSampler(RandomSampler(range(N)), BATCH, drop_last=False))),
         (N, dict(batch_size=BATCH, num_workers=2, persistent_workers=True, timeout=30, prefetch_factor=3)),
     ],

@@ -327,7 +327,7 @@ def test_memory_of_samples_that_workers_send_is_given_back():
     queue = loader._executor.kept.task_queue
     assert not queue._lent  # all places came back
     most = os.fstat(queue.overflow.fd).st_blocks * 512
-    assert 400_000 < most < 4_200_000  # of 14 MB that were sent: five batches and four that were abandoned
+    assert 400_000 < most < 4_200_000  # 14 MB were sent: five batches and four that were abandoned
     loader.close()
     assert os.fstat(queue.overflow.fd).st_blocks * 512 < 100_000
 

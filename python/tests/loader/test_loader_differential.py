@@ -20,7 +20,7 @@ from stocached import Loader, image
 
 SECONDS = float(os.environ.get("STOCACHED_TEST_SECONDS", "0"))  # `make soak` sets it
 SEED = int(os.environ.get("STOCACHED_TEST_SEED", "0"))
-ROUNDS = 6  # of each part
+ROUNDS = 6  # rounds of each part
 PICTURES = 31
 FLIP = image.Compose([image.RandomResizedCrop(12), image.RandomHorizontalFlip()])
 

@@ -357,7 +357,7 @@ def _read_file(load, file):
     return (load(4 * file + k) for k in range(4))
 
 
-KEPT = {  # of `load`, which gives a sample of its number: the samples 0 to 39
+KEPT = {  # `load` gives a sample of its number: the samples 0 to 39
     "rows": (lambda load: source(range(40)).map(load), {}),
     "batches": (lambda load: source(range(40)).map(load), {"collate_fn": np.stack}),
     "iterable": (lambda load: map(load, range(40)), {"num_workers": 1}),

@@ -105,7 +105,7 @@ def test_a_column_of_numbers_has_the_type_of_their_arrays():
         [1, 2.5],
         [np.int8(3), np.int16(4)],
     ]
-    columns += [[large * 2, 1]]  # of objects
+    columns += [[large * 2, 1]]  # numbers that make a column of objects
     for column in columns:
         (batch,) = Loader(column, 2)
         wanted = np.stack([np.asarray(number) for number in column])

@@ -48,4 +48,4 @@ def test_samples_of_a_subset_have_costs_of_their_own(depth):
     list(torch.utils.data.DataLoader(cached, 8))
     costs = cached.cache.costs().reshape(-1, 8)
     slow = ~(costs[:, 3] <= 2 * np.nanmedian(costs, axis=1))  # nan: far longer than the others
-    assert slow.sum() >= 7, costs  # of 10 batches
+    assert slow.sum() >= 7, costs  # there are 10 batches

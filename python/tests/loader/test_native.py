@@ -38,7 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "short side": {"short_side": 50, "layout": "chw"},
     "whole": {},
 }
-ALONE: dict[str, dict[str, Any]] = {  # of shards
+ALONE: dict[str, dict[str, Any]] = {  # shards
     "alone": {"size": 48, "label": ""},
     "alone, whole": {"label": ""},
 }

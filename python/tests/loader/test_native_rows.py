@@ -22,7 +22,7 @@ from stocached._samples.schema import Field
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABEL = 77
-EXTREMES = [0, 2**64 - 1]  # of seeds
+EXTREMES = [0, 2**64 - 1]  # the least and the greatest seed
 
 
 @pytest.fixture

@@ -284,11 +284,11 @@ class Sized(Pipe):
 
 def cut(lengths: list[int], n: int, share: int) -> list[int]:
     """Where batches end: that of the last one is the number of items."""
-    best: list[tuple[int, list[int]]] = [(0, [])]  # of the first k items
+    best: list[tuple[int, list[int]]] = [(0, [])]  # the best cuts of the first k items
     for end in range(1, len(lengths) + 1):
         firsts = [first for first in range(end) if lengths[first] * (end - first) <= n]
         cost = {first: best[first][0] + share * lengths[first] * (end - first) + n for first in firsts}
-        first = min(firsts, key=cost.__getitem__)  # of several, the least
+        first = min(firsts, key=cost.__getitem__)  # several may be best: the least
         best.append((cost[first], [*best[first][1], end]))
     return best[-1][1]
 

@@ -136,4 +136,4 @@ def test_languages_are_mixed(run: Run, tmp_path: Path) -> None:
     weights = [int(text) ** (1 / 3) for text in re.findall(r": (\d+) of", printed)]
     shares = [int(text) for text in re.findall(r"(\d+)%", printed)]
     wanted = [100 * weight / sum(weights) for weight in weights] * 3
-    assert shares == pytest.approx(wanted, abs=0.75), printed  # of 1,000 items, in whole percents
+    assert shares == pytest.approx(wanted, abs=0.75), printed  # there are 1,000 items, and whole percents

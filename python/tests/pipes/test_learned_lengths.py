@@ -16,7 +16,7 @@ from stocached._cache import opening
 from stocached._pipes.visits import Window
 
 N = 60
-BYTES = 100_000  # of an item that makes a small cache full
+BYTES = 100_000  # an item that makes a small cache full
 pytestmark = pytest.mark.filterwarnings("ignore:stocached. a bad sample was left out:UserWarning")
 
 

@@ -28,7 +28,7 @@ from stocached import (
     source,
 )
 
-FILES, ITEMS, BYTES = 200, 4, 20_000  # of an item
+FILES, ITEMS, BYTES = 200, 4, 20_000  # BYTES are an item's
 QUARTER = (4 << 20) + FILES * ITEMS * (BYTES + 200) // 4  # 4 MiB are for the tables of a cache
 WANTED = Counter((file, item) for file in range(FILES) for item in range(ITEMS))
 

@@ -209,7 +209,7 @@ def test_neighbouring_stages_decode_only_what_they_use():
     """So they are one call: damage outside of the box is not looked at."""
     from stocached import BadSampleError
 
-    crop = image.RandomCrop((20, 300), padding=(0, 0, 0, -180))  # of the first rows
+    crop = image.RandomCrop((20, 300), padding=(0, 0, 0, -180))  # the crop has the first rows
     for pipe in ways(source([damaged()])):
         (item,) = pipe.map(DECODE).map(crop)
         assert item.shape == (20, 300, 3)
@@ -259,7 +259,7 @@ def test_errors_name_their_stage(indexed: bool, workers: int, paths: list[str]):
         line = {step: test_errors_name_their_stage.__code__.co_firstlineno + at for step, at in LINES.items()}
         with pytest.raises(Exception) as caught:  # noqa: PT011
             list(Loader(below.batch(1), num_workers=workers))
-        error = caught.value  # that of a worker has its traceback, with the notes, as its cause
+        error = caught.value  # a worker's error has its traceback, with the notes, as its cause
         said = "\n".join([str(error), *getattr(error, "__notes__", ()), str(error.__cause__)])
         assert f"stocached: in {stage}" in said, said
         assert f"in test_picture_stages.py, line {line[stage]}" in said

@@ -341,7 +341,7 @@ def resealed(path, change):
     (path.parent / "dataset.json").write_bytes(compact[:-1].encode() + f',"crc32c":"{seal:08x}"}}'.encode())
 
 
-BLOCKS = 4  # of a file of the fixture
+BLOCKS = 4  # blocks of a file of the fixture
 
 
 @pytest.mark.parametrize(

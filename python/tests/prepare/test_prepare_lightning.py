@@ -110,7 +110,7 @@ def test_two_ranks(tmp_path, warm_lightning):
     assert in_epoch(ranks, 0) != in_epoch(ranks, 1)
 
     files = checkpoints(tmp_path / "checkpoints")
-    assert len(files) == 12  # of 6 batches an epoch
+    assert len(files) == 12  # an epoch has 6 batches
     again = run(warm_lightning, tmp_path, "again", ranks=2, n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
     assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
     assert parts(tmp_path / "calls") == asked  # not prepared again
@@ -304,7 +304,7 @@ def test_hostile_states(storage):
                 other.load_state_dict(state)
                 other.train_dataloader()
     other = module(data.storage)
-    other.load_state_dict({})  # of one that has not trained
+    other.load_state_dict({})  # the state of one that has not trained
     loader = other.train_dataloader()
     first = [batch["index"].tolist() for batch in loader]
     assert len(first) == 6
@@ -376,7 +376,7 @@ def test_a_cache_and_augmentation(tmp_path, storage):
     run.fit(model, datamodule=data)
     assert len(model.moves) == 24
     assert all(0 <= move <= 1 for moves in model.moves.values() for move in moves)  # rounded
-    assert sum(len(moves) for moves in model.moves.values()) > 60  # of 72, some of which may be close
+    assert sum(len(moves) for moves in model.moves.values()) > 60  # there are 72, some of which may be close
     stats = run.train_dataloader.stats()
     assert stats.hits >= 48
 

@@ -255,7 +255,7 @@ def test_readers_with_states_below_a_filter(kind: Any, tmp_path: Path):
     second.load_state_dict(state)
     later = iter(second)
     opened = {int(file) for file in batch.files}
-    for _ in range(4):  # of the files that were open
+    for _ in range(4):  # the rest of the files that were open
         equal(next(batches), next(later))
     assert {file for file, number, _ in stateful_files.logged(log) if number == -1} == opened
 

@@ -57,7 +57,7 @@ class Handle(_native.Cache):  # type: ignore[misc]
 
     value: int | None  # the pointer
     payload: PayloadMap | None = None
-    replaced = ""  # of a new segment: what it says of the one of another version whose place it has taken
+    replaced = ""  # what a new segment says of one of another version whose place it has taken
 
     def adopt(self) -> Handle:
         """Call it once, after the library has set the pointer."""

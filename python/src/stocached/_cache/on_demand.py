@@ -371,7 +371,7 @@ class _Socket(socket.socket):
         super().__init__(socket.AF_UNIX)
         self._path, self.peer = path, (0, 0, 0)  # process, user and group id
         limit = struct.pack("ll", *divmod(_SILENT * _TURN * 1000, 10**6))
-        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)  # of connect: too many programs wait
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)  # too many programs may wait to connect
         try:
             self.connect(path)
             size = struct.calcsize("3i")

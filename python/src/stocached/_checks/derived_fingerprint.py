@@ -228,7 +228,7 @@ class _Derivation:
     def _attributes(self, dataset: Any) -> Iterator[tuple[str, Any]]:
         used = self._classes.used_names(type(dataset))
         arrays = _is_of(dataset, "torchvision.datasets") and _is_array(getattr(dataset, "data", None))
-        of_errors = getattr(type(dataset), "_of_errors", ())  # of our own datasets: they change no sample
+        of_errors = getattr(type(dataset), "_of_errors", ())  # attributes of our own datasets that change no sample
         ours = type(dataset).__module__.partition(".")[0] == "stocached"
         only = getattr(type(dataset), "_samples_of", None) if ours else None  # the others change as a program reads
         for name, value in sorted(attributes(dataset)):

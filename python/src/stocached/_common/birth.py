@@ -6,7 +6,7 @@ import ctypes
 import os
 import struct
 
-_AT_FDCWD, _BTIME = -100, 0x800  # of statx(2): which time is asked for
+_AT_FDCWD, _BTIME = -100, 0x800  # arguments of statx(2): which time is asked for
 _MASK_AT, _TIME_AT, _BYTES = 0, 80, 256  # in struct statx
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .errors import BadSampleError, InvalidError
 
-MOST_OPEN = 256  # that stay open in a process; of more files, each read opens its own
+MOST_OPEN = 256  # files that stay open in a process; of more, each read opens its own
 _open = [0]  # how many do
 
 

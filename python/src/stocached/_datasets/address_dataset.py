@@ -39,12 +39,12 @@ from .served_samples import ServedSamples
 
 _ENDINGS = {".tar": "tar", ".npy": "npy"}
 _HIDDEN = re.compile(r"(?:^|[/{,])\.")
-_KEY = "__key__"  # of a sample of tar shards
+_KEY = "__key__"  # the key of a sample of tar shards
 _STATE = ("address", "settings", "_server", "_name", "classes", "class_to_idx")
 _TIMEOUT = 60.0  # seconds of a batch
 _BRIEF = 0.2  # seconds: nobody waits for what is told ahead
-_ENDED = (CacheNotFoundError, NoServerError, ReplacedError)  # of a cache whose server has ended
-_DENIED = "permission denied"  # of the messages of failures
+_ENDED = (CacheNotFoundError, NoServerError, ReplacedError)  # errors of a cache whose server has ended
+_DENIED = "permission denied"  # text in the messages of failures
 _HOW = ("path", "remote", "limits", "retry", "read_ahead", "index", "descriptors", "open_files", "verify")  # it is read
 _FILES = ("manifest", "index")  # settings that name files of this machine
 

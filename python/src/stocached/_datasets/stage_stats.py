@@ -19,10 +19,10 @@ class StageStats:
     the worker worked. They have the mean bytes."""
 
     stage: str  # its line of `print(pipe)`
-    items: int = 0  # that it gave; a stage below .batch() gives batches
+    items: int = 0  # items that it gave; a stage below .batch() gives batches
     seconds: float = 0.0  # its own, without those of the stages above, summed over workers
-    bytes: int = 0  # of the arrays in these items
-    hits: int = 0  # of a cache: elements that it had; all programs that share it count
+    bytes: int = 0  # bytes of the arrays in these items
+    hits: int = 0  # elements that a cache had; all programs that share it count
     misses: int = 0  # elements that it did not have
 
     def __sub__(self, before: StageStats) -> StageStats:

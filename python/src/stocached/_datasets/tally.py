@@ -23,7 +23,7 @@ from .._memory.shared_file import SharedFile
 ITEMS, NS, SEEN, BYTES = range(4)
 """Columns: items; nanoseconds, of all of them; how many were measured, and their bytes."""
 COLUMNS = 4
-_ROWS = 512  # of the training loop, and of workers, at least
+_ROWS = 512  # rows of the training loop and of workers, at least
 
 _SHARE = 400  # a worker measures reading, and the last functions, in about 1/400 of its time each,
 _MOST = 250_000  # ns: and at most so long at a time
@@ -215,7 +215,7 @@ class Watch:
 
 
 class _Current(threading.local):
-    tally = Tally(None, 0)  # of readers that nobody asks
+    tally = Tally(None, 0)  # the tally of readers that nobody asks
 
 
 _current = _Current()

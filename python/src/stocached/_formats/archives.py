@@ -17,17 +17,17 @@ from .._common.one_line import printable
 from .._memory.texts import SharedBytes, Texts
 from .local_file import opened
 
-_END = struct.Struct("<4s4H2LH")  # of the central directory
+_END = struct.Struct("<4s4H2LH")  # the end of the central directory
 _END_64_PLACE, _END_64 = struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
 _ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
 _COMMENT, _NONE = 1 << 16, 0xFFFFFFFF
 _ENCRYPTED, _UTF_8 = 0x2041, 0x800  # bits of flags
 _STORED, DEFLATED = 0, 8
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd", 99: "AES"}
-_MOST_RATIO = 1032  # of deflate
+_MOST_RATIO = 1032  # the most that deflate shrinks data
 _MOST_AT_ONCE = 64 << 20  # bytes of a member that go into memory of this size
 _MORE = 64  # bytes of a member's own header beyond its name that come with the first read
-_FIELDS = struct.Struct("<3QL2H")  # of a member: at, packed, size, crc, method, flags
+_FIELDS = struct.Struct("<3QL2H")  # a member: at, packed, size, crc, method, flags
 _NEW_BYTES = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
 _new_bytes: Callable[[None, int], bytes] = _NEW_BYTES(("PyBytes_FromStringAndSize", ctypes.pythonapi))  # to be filled
 

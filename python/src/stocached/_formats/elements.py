@@ -26,7 +26,7 @@ from .registry import Format
 
 _MOST = 2**40  # elements or items of all files
 _TOGETHER = 4 << 20  # bytes that are read ahead in order, at least half of them
-_THREADS = 16  # that open files at addresses
+_THREADS = 16  # threads that open files at addresses
 
 
 class Elements(ReadsAhead):

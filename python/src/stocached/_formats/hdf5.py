@@ -154,7 +154,7 @@ class Hdf5(Table):
     what, module, extra = "HDF5 file", "h5py", "hdf5"
     errors = (ValueError, OSError, RuntimeError, KeyError, TypeError)
 
-    _place: Any = None  # of the open file
+    _place: Any = None  # the place of the open file
     _parts: Any = None
     _plugins = False
     _stored = 0  # bytes of all datasets, without texts and ragged rows
@@ -299,7 +299,7 @@ def _parts_of(sets: Sequence[Any], rows: int, elements: int) -> SharedBytes:
                 last = min((first + each.chunks[0] - 1) // rows, elements - 1)
                 found += [(k, chunk.byte_offset, chunk.size) for k in range(first // rows, last + 1)]
         elif start is not None:
-            row = each.id.get_type().get_size() * math.prod(each.shape[1:])  # that of Python differs for texts
+            row = each.id.get_type().get_size() * math.prod(each.shape[1:])  # Python's size of texts is another
             found += [(k, start + k * rows * row, min(rows, len(each) - k * rows) * row) for k in range(elements)]
     merged, ends, last = list[list[int]](), [0] * (elements + 1), -1
     for k, at, size in sorted(found):

@@ -29,7 +29,7 @@ _MAGIC, _VERSION = b"stoc-lin", 1
 _KEPT = 16 << 20  # bytes of a file from which on its index is kept; others take 10 ms
 _PLACES, _PLACE = 64, 256
 _PATIENCE, _PAUSE = 60.0, 0.05  # seconds for which it waits for the index of another process, and between two looks
-_HEAD_BYTES = 64 << 10  # of a file at an address
+_HEAD_BYTES = 64 << 10  # the head of a file at an address
 
 
 class Indexed:

@@ -20,7 +20,7 @@ _LONGEST = 256 << 20  # bytes of a line
 _COUNTED = 64 << 20  # bytes before a line whose number an error says: 50 ms, once
 _PIECE = 1 << 18  # bytes that are counted together
 _RECODED = "if the file is Latin-1, write iconv -f latin1 -t utf-8 FILE > new-file"
-_DELIMITERS = ";\t|"  # that other programs write
+_DELIMITERS = ";\t|"  # delimiters that other programs write
 
 
 class Lines(Indexed):
@@ -137,7 +137,7 @@ class Csv(Lines):
     def _record(self, line: int) -> list[str]:
         text = self.text(line)
         if len(text) > csv.field_size_limit():
-            csv.field_size_limit(_LONGEST)  # of the process, so nothing that was read before fails then
+            csv.field_size_limit(_LONGEST)  # the limit of the process, so nothing that was read before fails then
         try:
             # strict: else an open quotation mark takes in the records that follow, in silence.
             return next(csv.reader([text], delimiter=self._delimiter, strict=True), [])

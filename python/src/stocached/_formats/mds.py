@@ -191,7 +191,7 @@ def listed(folder: str, files: Any = None) -> Listed | None:
         made = json.loads(index.read(0, index.size))
         shards, version = made["shards"], made["version"]
         formats = sorted({str(shard["format"]) for shard in shards})
-    except StocachedError:  # of an address
+    except StocachedError:  # the address fails, not the file
         raise
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None

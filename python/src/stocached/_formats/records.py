@@ -20,7 +20,7 @@ from .kept_index import Indexed, OpenFile, OpenObject, Starts, starts_of
 from .lines import check_columns
 
 _RULE = b"tfrecord".ljust(16)
-_HEAD = struct.Struct("<QI")  # of a record: the length of its data, and a checksum of that
+_HEAD = struct.Struct("<QI")  # the head of a record: the length of its data, and a checksum of that
 _LENGTH = struct.Struct("<Q")
 _MORE = _HEAD.size + 4  # bytes of a record besides its data, which have a checksum too
 

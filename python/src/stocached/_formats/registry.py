@@ -179,7 +179,7 @@ def chosen(paths: Texts, first: Any, text: str, instead: str) -> Format | None:
     known = np.flatnonzero(marks >= 0)
     if not len(known):
         _refuse_compressed(paths[0], text, instead)
-        found = of_ending(paths[0])  # of shards
+        found = of_ending(paths[0])  # the format of shards
         return found if found is not None and all(of_ending(path) is found for path in paths) else _by_magic(first)
     if (marks == marks[0]).all():
         return list(FORMATS.values())[int(marks[0])]

@@ -138,7 +138,7 @@ class ByFsspec:
             ) from None
         try:
             return fsspec.filesystem(self._scheme, **self._options)
-        except Exception as error:  # of any kind: those of chains such as dir:// fail without the file system below
+        except Exception as error:  # chains such as dir:// raise errors of any kind without the file system below
             raise UnsupportedError(
                 f"fsspec does not read {self._scheme}:// addresses here: {one_line(str(error))}"
             ) from error
@@ -225,8 +225,8 @@ class _Run:
 
     def __init__(self, key: Any) -> None:
         self.key = key
-        self._begin, self._kept = 0, b""  # of the last request
-        self._at = self.last = -1  # of the last read
+        self._begin, self._kept = 0, b""  # what the last request gave
+        self._at = self.last = -1  # where the last read was
         self._start = self._limit = self._reads = 0
         self._longer = False
 

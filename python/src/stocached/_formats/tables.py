@@ -396,7 +396,7 @@ def _values_of_others(column: Any, kind: Any) -> Sequence[Any]:
     if _is_number(kind):
         return _or_none(list(_numbers(column)), column)
     if _SAME.sub("", str(kind)).startswith("list<") and _is_number(kind.value_type):
-        values = column.flatten()  # of the rows that are not null
+        values = column.flatten()  # the values of the rows that are not null
         if not values.null_count:
             numbers = np.array(_numbers(values))  # a copy that the program may change, as torch wants it
             if types.is_fixed_size_list(kind):

@@ -16,7 +16,7 @@ from .._memory.texts import SharedBytes, Texts
 from .._shards.chosen_members import chosen_members, names_of, number_of, read_members
 from .._shards.tar_index import members_of
 
-_KEY = "__key__"  # of an item
+_KEY = "__key__"  # the key of an item
 _BETWEEN = 1 << 16  # bytes between the members of a sample that are read, so that one read has all
 
 

@@ -232,7 +232,7 @@ class Decode:
                 with contextlib.suppress(Exception):  # damaged EXIF data turn nothing; Pillow raises their error once
                     picture.getexif()
                 turned = ImageOps.exif_transpose(picture)
-                deep = turned.mode == "I" and picture.format == "PNG"  # of older versions of Pillow
+                deep = turned.mode == "I" and picture.format == "PNG"  # older versions of Pillow give this mode
                 if deep or turned.mode.startswith("I;16"):  # grey of 16 bits, of which Pillow's RGB has the low ones
                     return np.repeat((np.array(turned) >> 8).astype(np.uint8)[..., None], 3, 2)
                 return np.array(turned.convert("RGB"))

@@ -173,7 +173,7 @@ class Pipeline:
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
         self._decoding, self._blanks = decoding, blanks
         self._sample = sample
-        self.augment = augment_decodes  # of the loader; blanks are after it then
+        self.augment = augment_decodes  # the loader's function; blanks are after it then
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
         if (encoded or self.loads) and not codecs.pixels():

@@ -65,7 +65,7 @@ def changed(
     # A text beside a picture is no path: beside bytes, a decoded one, or one of a table.
     accepts = chosen([b""] if sure or (pictures and is_picture(values[pictures[0]])) else values)
     found = [at for at in (*pictures[:1], *order) if at in sure or accepts(values[at])]
-    found = found or [at for at in tables if not _is_null(values[at])]  # of a format that only Pillow knows, or damaged
+    found = found or [at for at in tables if not _is_null(values[at])]  # only Pillow knows it, or it is damaged
     if not found:
         by, kind = type(step).__name__, type(sample).__name__
         if files and any(map(is_picture, values)):

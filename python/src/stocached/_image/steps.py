@@ -35,7 +35,7 @@ RANDOM = (
     native.RANDOM_RESIZED_CROP, native.RANDOM_CROP, native.RANDOM_FLIP, native.COLOR_JITTER, native.RANDOM_ERASING
 )  # fmt: skip
 
-_MOST = 3e38  # of what float32 holds
+_MOST = 3e38  # about the most that float32 holds
 
 
 class Step:

@@ -108,7 +108,7 @@ class BaseLoader:
         self._current: weakref.ref[BatchIterator] | None = None
         self._next: BatchIterator | None = None  # iterator of the next epoch, if it was begun ahead
         self._closed = False  # since the last iteration
-        self._length: int | None = None  # of the dataset, at the last iteration
+        self._length: int | None = None  # the dataset's length at the last iteration
         self._misses_before, self._said_short = 0, set[str]()
         self._at_end: tuple[tuple[int, ...], dict[int, tuple[int, int]]] = (), {}  # counts of caches
         self._pid = os.getpid()

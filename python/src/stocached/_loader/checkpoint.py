@@ -139,7 +139,7 @@ class Checkpoint:
         if isinstance(walk, Walk):
             try:
                 own = walk.checked(state)
-            except InvalidError as error:  # of a state of rows
+            except InvalidError as error:  # the state is one of rows
                 raise StateError(str(error)) from None
             if own is not None:
                 self.resume = own

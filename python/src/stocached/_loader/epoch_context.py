@@ -42,7 +42,7 @@ class Begun:
     base_seed: int  # seed of the workers
     key: int  # key of all random numbers of this epoch's samples
     shard: Shard | Deal | None = None  # consecutive samples of an order of stocached; None: another sampler gives them
-    walk: Walk | None = None  # of a pipe without an index, in place of a shard
+    walk: Walk | None = None  # the walk of a pipe without an index, in place of a shard
     first_dealt: bool = False  # no epoch of this loader was dealt to nodes before
     # Of another sampler:
     skipped: int = 0  # batches before the state that the epoch continues from

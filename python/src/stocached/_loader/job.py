@@ -39,7 +39,7 @@ class Augment:
 
     def __post_init__(self) -> None:
         self.takes_generator = takes_generator(self.function)
-        self._seeded = getattr(self.function, "seeded", None)  # of the stages of a pipe
+        self._seeded = getattr(self.function, "seeded", None)  # stages of a pipe have it
 
     def __call__(self, sample: Any, seed: int) -> Any:
         if self._seeded is not None:

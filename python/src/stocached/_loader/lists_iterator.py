@@ -31,7 +31,7 @@ from .worker_runtime import WorkerRuntime
 _AHEAD = 64  # batches of items that are read ahead, for each worker
 _SHORT = 5_000_000  # ns: a run that is read faster is followed by a longer one
 _LONG = 50_000_000  # the same for shorter ones
-_MOST_WINDOWS = 4096  # of a run
+_MOST_WINDOWS = 4096  # windows of a run
 
 
 @dataclass
@@ -77,7 +77,7 @@ class _Run:
     ended: bool = False
     error: Any = None  # met after the items that are left
     rest: deque[_Rest] = field(default_factory=deque)
-    items: int = 0  # that are left
+    items: int = 0  # items that are left
 
 
 _Part = tuple[_Rest, int, int]
@@ -169,14 +169,14 @@ class ListsIterator(_Lists):
         super().__init__(context)
         self._runtime, self._owned, self._workers = runtime, owned, runtime.processes
         self._size = context.batch_size or 1
-        self._windows = self._place.walk.rest()  # that are in no run yet
+        self._windows = self._place.walk.rest()  # windows that are in no run yet
         self._skip = self._place.walk.skip  # items to leave out, from the first of these windows on
         self._length = 1  # windows of the next run
         self._runs: deque[_Run] = deque()
         self._there = self._memory = 0  # items of the runs, and bytes of their blocks
         self._wanted = 0  # items that are read ahead
         self._pending: deque[_Made] = deque()
-        self._bad_items: list[BadSample] = []  # that were left out before the next batch
+        self._bad_items: list[BadSample] = []  # items that were left out before the next batch
         self._fill()
 
     def _done(self) -> tuple[int, int]:
@@ -439,7 +439,7 @@ class ListsHere(_Lists):
         with job.counting():
             self._reader, self._finisher = Reader(job.dataset, run, job.skips_bad), Finisher(job)
         self._skip = walk.skip - self._reader.skipped
-        self._entries: list[Entry] = []  # of the next batch
+        self._entries: list[Entry] = []  # the entries of the next batch
 
     def _next(self) -> Delivered:
         clocks = Clocks()

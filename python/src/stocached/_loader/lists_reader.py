@@ -25,8 +25,8 @@ from .job import Job
 
 _LONGEST = 20_000_000  # ns: how long a task reads, if it has some items
 _STEP = 2_000_000  # ns: between two looks at the clock
-_MOST_BYTES = 4 << 20  # of the items of a task
-_MOST_BLOCKS = 64  # of a task
+_MOST_BYTES = 4 << 20  # bytes of the items of a task
+_MOST_BLOCKS = 64  # blocks of a task
 # Of a block that is a batch, unless a batch of the loader is larger: batches are parts of its memory.
 _BLOCK_BYTES = 1 << 20
 _MOST_TOGETHER = 64  # batches in a block
@@ -79,7 +79,7 @@ class Reader:
         """begin: of `Reading`."""
         self._lists, self._skips_bad = lists, skips_bad
         self._reading = Reading(run.epoch, run.world_size, begin, self._left_out)
-        self.bad: list[BadSample] = []  # that were left out since the last look
+        self.bad: list[BadSample] = []  # items that were left out since the last look
         self.windows, self.given = run.windows, 0  # items of these windows
         self._piece, self._before = run.windows[:0], 0  # what is read now, and the items before it
         self._now = 0  # the window that is read now

@@ -43,7 +43,7 @@ class Setup(Arguments):
         self.cached = loader._cached  # the dataset whose samples come from a cache, or None
         self.ordered: OrderSampler | None = loader._order
         self.drawn: bool = vars(loader).get("_drawn", False)  # nobody has given the seed of its order
-        self.data_pipes = loader._data_pipes  # of torch; None: the dataset is no DataPipe
+        self.data_pipes = loader._data_pipes  # torch's DataPipe; None: the dataset is none
         self.kept = loader._executor.kept is not None  # workers of the epoch before are there
         # length of an iterable dataset, if the program has read it
         self.length_read = getattr(loader, "_IterableDataset_len_called", None) if self.iterable else None

@@ -10,8 +10,8 @@ from .._cache.stats import Stats, stats_of_file
 from .._common.errors import FormatError
 from .._common.warning import warn_user
 
-_PART = 16  # of a cache: with less room than this part of it, sets may be refused for another reason
-_SAMPLES = 64  # of the mean size: as much, where samples differ in size
+_PART = 16  # with less room than this part of a cache, sets may be refused for another reason
+_SAMPLES = 64  # samples of the mean size: as much room, where samples differ in size
 _FILL = 4  # a fill takes at most this part of the free memory
 
 

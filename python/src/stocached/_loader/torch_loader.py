@@ -122,7 +122,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         if is_ordered(arguments) and sampler is None and batch_sampler is None:
             sampler, torchs["shuffle"] = order_sampler(arguments, shuffle, _OrderSampler), None
         super().__init__(**torchs | {"sampler": sampler, "pin_memory": bool(pin_memory)})
-        checked(arguments)  # of numbers that torch's constructor takes, such as True
+        checked(arguments)  # torch's constructor takes numbers such as True
         self.in_order = arguments.in_order
         self._iterable = iterable
         vars(self).update({name: getattr(arguments, name) for name in NAMES})

@@ -68,7 +68,7 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, whole: str | None) -> A
     if augment is not None and getattr(pictures, "picture_fields", None) is not None:
         return _pipeline_of_files(pictures, indices, cached, augment, whole)
     if folder is None or not isinstance(pictures, folder.Decoded):
-        stage = getattr(pictures, "stage", None)  # of a pipe
+        stage = getattr(pictures, "stage", None)  # the stage of a pipe
         made = getattr(pictures, "in_python", f"a {type(pictures).__name__}")
         made = made if stage is None else f"made by {stage.shown()}{stage.line}"
         raise UnsupportedError(

@@ -52,7 +52,7 @@ class Cache(KeepsLengths):
 
     def __init__(self, above: Stage, options: dict[str, Any]) -> None:
         super().__init__(above)
-        self._original: Cache | None = None  # of a copy of the stage
+        self._original: Cache | None = None  # the cache of the stage that this is a copy of
         self.options = options
         try:
             CacheOptions(**{field.name: options[field.name] for field in dataclasses.fields(CacheOptions)}).check(

@@ -120,7 +120,7 @@ class Chain:
         hit = self._top if self.cache is None else self.cache
         self._divide(augment_seconds, [k for k in self._maps if hit < k <= self._last], seconds)
         loads, above = max(loader.load_seconds - augment_seconds - hit_seconds, 0.0), sum(seconds[: hit + 1])
-        if not seconds[self._top]:  # of samples that C makes, and of those with no function above the cache
+        if not seconds[self._top]:  # C makes the samples, or no function is above the cache
             seconds[self._top] = max(loads - above, 0.0)
         elif above > loads:
             seconds[: hit + 1] = [each * loads / above for each in seconds[: hit + 1]]

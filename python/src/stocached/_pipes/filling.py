@@ -19,7 +19,7 @@ from .._prepared.info import DatasetInfo, sample_bytes, values_of
 from .._prepared.storage import DataStorage
 from .._workers import calls
 
-_PART_BYTES = 4 << 20  # of samples of one size in a part: few tasks, and little memory
+_PART_BYTES = 4 << 20  # a part has so many bytes of samples of one size: few tasks, and little memory
 _MOST, _VARIABLE = 256, 16  # samples of a part; of samples that differ in size
 _STAYS = "Files that are whole stay: run it again, and it continues after them"
 _END = object()  # after the last sample

@@ -34,7 +34,7 @@ _NO_LISTS = (str, bytes, dict)  # their iterators give characters, numbers and k
 class Function(Stage):
     """function: of an item, and perhaps of a generator."""
 
-    name: str  # of the method of a pipe
+    name: str  # the name of the pipe's method
     _generator = staticmethod(generator)
 
     def __init__(self, above: Stage, function: Callable[..., Any]) -> None:

@@ -24,7 +24,7 @@ from .visits import Epochs, Window, seed_at
 
 _MORE = 8  # passes over a rank's windows, if bad items are left out
 _SHARE = 4  # windows that each rank has at least, if the window is the default
-_VISIT, _ITEM = operator.itemgetter(0), operator.itemgetter(2)  # of an entry
+_VISIT, _ITEM = operator.itemgetter(0), operator.itemgetter(2)  # parts of an entry
 
 
 def split(stage: Stage) -> tuple[Stage, list[Map]]:
@@ -202,7 +202,7 @@ class WalkOrder:
     lists: PipeLists
     ends: str
     skips: bool
-    chain: Chain | None = field(default=None, compare=False)  # of the stats
+    chain: Chain | None = field(default=None, compare=False)  # the chain for the stats
 
     def epoch(self, number: int) -> _WalkEpoch:
         return _WalkEpoch(self, number)

@@ -161,7 +161,7 @@ class _Plan:
 
     dataset: Any
     top: Stage  # its elements are those of the dataset
-    cache: Cache | None  # of the dataset's samples
+    cache: Cache | None  # the cache of the dataset's samples
     shuffle: Shuffle | None
     maps: list[Map]  # below the cache, from the first to the last
 

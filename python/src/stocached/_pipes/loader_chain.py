@@ -11,7 +11,7 @@ from .caching import cache_line
 from .counting import Chain
 from .stage import Stage
 
-_IN_SEQUENCE = ("SequentialSampler", "_InfiniteConstantSampler", "_Endless", "NoneType")  # of torch and of ours
+_IN_SEQUENCE = ("SequentialSampler", "_InfiniteConstantSampler", "_Endless", "NoneType")  # torch's samplers and ours
 
 
 class Said(Stage):

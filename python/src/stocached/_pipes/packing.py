@@ -77,7 +77,7 @@ def _cut(lengths: npt.NDArray[np.int64], n: int, share: int) -> list[int]:
     n = min(n, share * longest * count)  # from there on all are one batch
     costs = share * lengths
     most = np.minimum(n // np.maximum(lengths, 1), count)  # items of a batch that begins with this one
-    least = np.full(count + 1, np.iinfo(np.int64).max)  # of the first k items
+    least = np.full(count + 1, np.iinfo(np.int64).max)  # the least cost of the first k items
     least[0], numbers = 0, np.arange(1, count + 1)
     for first, (cost, items) in enumerate(zip(costs.tolist(), most.tolist())):
         part = least[first + 1 : first + 1 + items]
@@ -164,7 +164,7 @@ def _fitted(lengths: list[int], length: int) -> list[list[int]]:
     """Items, by number, of rows of this length: the longest item first, each in the row where it leaves the least
     space."""
     rows: list[list[int]] = []
-    spaces: list[int] = []  # of rows with space for an item, with the row in the lower 32 bits; sorted
+    spaces: list[int] = []  # the space of rows that have some, with the row in the lower 32 bits; sorted
     least = min(lengths, default=0)
     for k in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         size = lengths[k]

@@ -392,7 +392,7 @@ def _stage_of(pipe: Any) -> Stage:
 _PART = (
     "give source() a part of the data, such as source(data[:100]), or source(torch.utils.data.Subset(pipe, range(100)))"
 )
-_INSTEAD = {  # of methods that pipes of other libraries have
+_INSTEAD = {  # methods that pipes of other libraries have
     "batched": "write .batch(n)",
     "chain": "write a + b",
     "concat": "write a + b",

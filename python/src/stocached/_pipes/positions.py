@@ -56,7 +56,7 @@ class PositionsOrder:
     samples: int
     seed: int
     visits: str
-    chain: Chain | None = field(default=None, compare=False)  # of the stats
+    chain: Chain | None = field(default=None, compare=False)  # the chain for the stats
 
     def epoch(self, number: int) -> Epoch:
         if number >= _EPOCHS:

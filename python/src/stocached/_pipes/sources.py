@@ -30,7 +30,7 @@ from .visits import Visit, Visits
 
 _PACKAGE = __name__.partition(".")[0]  # its datasets make each sample anew
 _LONGEST = 400  # characters of a path in an error; other texts may be longer
-_WINDOW_BYTES = 64 << 20  # of the groups of a window
+_WINDOW_BYTES = 64 << 20  # bytes of the groups of a window
 _MANY = 100_000  # elements of a list from which on texts go into one buffer: workers copy the pages of a list
 
 

@@ -33,7 +33,7 @@ from .stage import Item, Stage
 from .visits import Visit, Window
 
 _PLAIN = (list, range, np.ndarray, Texts)  # sources whose elements cost nothing
-_ITEM = operator.itemgetter(2)  # of an entry
+_ITEM = operator.itemgetter(2)  # the item of an entry
 _TELL = 0.05  # seconds between two sums of what a worker counts
 
 

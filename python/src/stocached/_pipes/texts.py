@@ -38,7 +38,7 @@ def of_text(text: str, format: str | None, options: dict[str, Any]) -> Any:
     try:
         return _of_text(text, format, options)
     except PermissionError as error:
-        if error.filename is None:  # of a server
+        if error.filename is None:  # a server said it
             raise
         error.filename = os.fsdecode(error.filename)
         raise_noted(
@@ -169,7 +169,7 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     kind = registry.named(text, format, False)
     remote, by_server = options.pop("remote", None), text.startswith(ADDRESSES)
     files = remote_files.files_of(text, remote)
-    served = options if remote is None else {"remote": remote, **options}  # of what the server reads
+    served = options if remote is None else {"remote": remote, **options}  # options for what the server reads
     if decode:
         if by_server and format is None and all(registry.of_ending(shown(name)) is _TAR for name in files.names):
             return _of_tars(files.names, text, served, True)

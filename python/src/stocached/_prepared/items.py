@@ -15,7 +15,7 @@ from .._samples.schema import Field
 from .._samples.structure import Structure
 from .._samples.tree import Tree, kind_of
 
-NOTE = "items"  # of a dataset: the form of its items
+NOTE = "items"  # the note of a dataset that says the form of its items
 _CONTAINERS: dict[str, type] = {"dict": dict, "tuple": tuple, "list": list}
 
 

@@ -79,7 +79,7 @@ class TarWriter(FolderWriter):
         """As FolderWriter."""
         self._document = document
         self._shards: list[str] = []
-        self._key = ""  # of the last sample
+        self._key = ""  # the key of the last sample
         self._begin_shard()
         super().__init__(folder, document.name, wait=wait, restart=restart)
         try:

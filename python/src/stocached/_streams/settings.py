@@ -51,7 +51,7 @@ class StreamSettings:
     uneven: bool = False
     reader: Reader = field(init=False)  # opens files
     items: Items | None = field(default=None, init=False)  # what items are made of, once that is known
-    batch_pool: tuple[BatchPool, int] | None = field(default=None, init=False)  # of the last iteration, and its process
+    batch_pool: tuple[BatchPool, int] | None = field(default=None, init=False)  # the last iteration's, and its process
 
     def __post_init__(self, read: Any) -> None:
         self.seed = whole("seed", self.seed)

@@ -63,7 +63,7 @@ class Streams(StreamSettings, Progress):
     Iterations may run side by side; the state is that of the one that gave a batch last. Raises InvalidError for
     impossible settings."""
 
-    failures: list[StreamFailure] = field(default_factory=list, init=False)  # of files that errors="skip" left out
+    failures: list[StreamFailure] = field(default_factory=list, init=False)  # files that errors="skip" left out
     _next: int = field(default=0, init=False)  # the epoch that the next iteration reads
     _loaded: State | None = field(default=None, init=False)  # or the state that it continues from
     _at: State = field(init=False)

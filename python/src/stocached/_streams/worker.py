@@ -64,7 +64,7 @@ class Job:
 class Begin:
     """ahead: how many steps may be granted at a time. every: steps between two snapshots of a row."""
 
-    rows: int  # of a batch
+    rows: int  # rows of a batch
     ahead: int
     skip: bool
     every: int

@@ -47,7 +47,7 @@ class _Posted:
 
     batch: tuple[int, int]  # first position, and how many
     workers: Sequence[int]
-    lease: Lease | None  # that they write into
+    lease: Lease | None  # the memory that they write into
     reports: list[Report] | None = None  # if they were heard to make room for others
 
 
@@ -67,7 +67,7 @@ class StreamWorkers:
         """read: as `Progress._read`. keep: the workers, at the end."""
         self._streams, self._scheduler, self._pool, self._keep = streams, scheduler, pool, keep
         self._read = read
-        self._posted: dict[int, _Posted] = {}  # that were not heard, by position
+        self._posted: dict[int, _Posted] = {}  # tasks that were not heard, by position
         self._known = streams.lengths is not None
         self._first = scheduler.step
         # Protects what follows. The garbage collector may take it again in a thread that has it.

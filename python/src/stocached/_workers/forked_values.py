@@ -92,7 +92,7 @@ def value_of(data: bytes) -> Any:
         return value
     made: Callable[[str], BaseException] = RuntimeError
     if parts is not None:
-        with contextlib.suppress(SchemaError):  # of a class that the child has made: a RuntimeError tells its text
+        with contextlib.suppress(SchemaError):  # the child has made the class: a RuntimeError tells its text
             made, value = partial(_made, *_unpickled(parts)), replace(value, data=None)
     raise value.rebuilt(made)
 

@@ -40,7 +40,7 @@ CANCELLED = -1
 PLACE = 64 << 20  # bytes of a place, of which few have memory
 _KEPT = 128 << 20  # bytes of memory of all places; a place that comes back loses its memory above this
 _MOST_LENT = 1024  # places: each is mapped, and a process may map 65,530 parts of files
-_MOST_PLACES = 64  # that wait to be lent; that a worker has mapped, as it does not know which were dropped
+_MOST_PLACES = 64  # places that wait to be lent, or that a worker has mapped, as it does not know which were dropped
 MOST_TASKS = 1 << 20  # limit of a task queue
 POSTED, TAKEN, DONE = 1, 2, 3  # states of a task
 
