@@ -382,13 +382,24 @@ def test_memory_of_the_overflow_is_lent_to_the_next_answers():
     assert queue.lend()
 
 
-def test_places_are_not_lent_where_files_must_be_short():
-    program = """if True:
+@pytest.mark.parametrize(
+    ("limit", "bytes_", "told"),
+    [(32, 1000, ""), (2048, 12_000_000, ""), (32, 3_000_000, "may write files of 33554432 bytes at most")],
+)
+def test_where_files_must_be_short(limit: int, bytes_: int, told: str):
+    """limit: in MiB. Places are used again, so an epoch may have more bytes than a file."""
+    program = f"""if True:
         import resource
-        from stocached import Loader
-        resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20,) * 2)
-        items = [bytes([k]) * 1000 for k in range(200)]
-        assert [item for batch in Loader(items, 8, num_workers=2) for item in batch] == items
+        from stocached import Loader, SystemCallError
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit} << 20,) * 2)
+        items = [bytes([k]) * {bytes_} for k in range(200)]
+        loader = Loader(items, 2, num_workers=2)
+        try:
+            assert [item for batch in loader for item in batch] == items
+        except SystemCallError as error:
+            assert {told!r} and {told!r} in str(error), error
+        else:
+            assert not {told!r}
     """
     python(program, timeout=120)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import pickle
 import resource
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._common.array_addresses import address_of
-from .._common.errors import make
+from .._common.errors import SystemCallError, make
 from .._memory.shared_file import SharedFile
 
 _HEADER, _TASK_BYTES, _PAGE, _WAKEUP, _NOTICE, _SPOILED, _MOVED = 4096, 128, 4096, 192, 320, 336, 340
@@ -119,7 +120,11 @@ class TaskQueue:
         self._lent: set[int] = set()
         self._spare: list[_Place] = []  # those to be lent again
         self._kept = 0  # bytes of memory of all places
-        self._short = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        self._longest = (
+            2**63 if limit == resource.RLIM_INFINITY else limit
+        )  # bytes of a file that the program may write
+        self._most_lent = min(_MOST_LENT, self._longest // (4 * PLACE))  # each takes up to 2 * PLACE of the overflow
         self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
@@ -306,7 +311,10 @@ class TaskQueue:
                 part[at - offset : at - offset + len(view)] = view
                 at, view = at + len(view), view[:0]
             while view:
-                written = os.pwrite(self.overflow.fd, view, at)
+                try:
+                    written = os.pwrite(self.overflow.fd, view, at)
+                except OSError as error:
+                    raise self._too_long() if error.errno == errno.EFBIG else error from None
                 at, view = at + written, view[written:]
         return offset, length
 
@@ -351,8 +359,8 @@ class TaskQueue:
 
     def lend(self) -> int:
         """A place for the answers to the tasks of a batch. Call `unlend` when all are done, and no process reads their
-        answers any more. 0: none, as the program limits how long files get, or as many answers wait to be read."""
-        if self._short or len(self._lent) >= _MOST_LENT:
+        answers any more. 0: none, as too many answers wait to be read."""
+        if len(self._lent) >= self._most_lent:
             return 0
         offset = self._spare.pop().offset if self._spare else self._new_place()
         self._lent.add(offset)
@@ -389,10 +397,22 @@ class TaskQueue:
             self._free(self._spare.pop())
 
     def put_object(self, value: Any) -> tuple[int, int]:
-        return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        """`put`. If the file gets too long, there are no bytes, and whoever reads them raises it."""
+        try:
+            return self.put(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        except SystemCallError:
+            return 0, 0
 
     def get_object(self, offset: int, length: int) -> Any:
+        if not length:
+            raise self._too_long()
         return pickle.loads(self.get(offset, length))
+
+    def _too_long(self) -> SystemCallError:
+        return SystemCallError(
+            "a loader and its workers talk through a file in memory, most parts of which they use once, and this process "
+            f"may write files of {self._longest} bytes at most (RLIMIT_FSIZE); raise it (ulimit -f)"
+        )
 
     def take_object(self, offset: int, length: int) -> Any:
         value = self.get_object(offset, length)
