@@ -6,11 +6,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 import importlib.util
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import types
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,7 @@ import pytest
 from processes import in_child
 from transform_kinds import Scale, digest, others, pairs, twins, without_digest
 
-from stocached import Cache, FingerprintError, Loader
+from stocached import Cache, FingerprintError, Loader, Pipe, image, source
 from stocached._checks import derived_fingerprint, identity
 from stocached._checks.code_names import values_of
 from stocached._checks.derived_fingerprint import Derived, derive
@@ -532,3 +535,58 @@ def test_a_copied_folder_is_served_and_compared(root, cache_name):
     loader._cached._comparison.done.wait()
     assert sum(len(labels) for _, labels in loader) == 40
     assert loader.stats().hits == 40
+
+
+# ------------------------------------------------------------ digests of other versions
+
+
+def files_of_kinds(folder: Path) -> None:
+    """Files whose bytes no library makes, as sizes count."""
+    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }".ljust(117) + b"\n"
+    for name, data in {
+        "a.jsonl": b'{"n": 1}\n' * 20,
+        "a.csv": b"n\n1\n2\n",
+        "a.txt": b"x\n" * 9,
+        "p/cats/1.jpg": bytes(100),
+        "p/dogs/2.jpg": bytes(90),
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    for name, member in (("a.zip", "1.bin"), ("a.npz", "y.npy")):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr(zipfile.ZipInfo(member), header + bytes(16))
+    with tarfile.open(folder / "a.tar", "w", format=tarfile.USTAR_FORMAT) as shard:
+        for name in ("1.jpg", "1.cls"):
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            shard.addfile(member, io.BytesIO(b"7"))
+
+
+OURS = {
+    "list": (lambda: source(list(range(20))), "52064d09956737"),
+    "range": (lambda: source(range(20)), "38f791967e5cb8"),
+    "texts": (lambda: source(["a", "b"]), "bfc56ee77f2b1a"),
+    "array": (lambda: source(np.arange(20)), "fb23aca797cab6"),
+    "JSON lines": (lambda: source("a.jsonl"), "ac5b48c6632de4"),
+    "CSV": (lambda: source("a.csv", columns=["n"]), "9d366fa5f8378a"),
+    "text": (lambda: source("a.txt", format="text"), "76c2e62891b1d7"),
+    "zip": (lambda: source("a.zip"), "fa4b195430daca"),
+    "npz": (lambda: source("a.npz"), "ec0e74c70b1405"),
+    "tar": (lambda: source("a.tar", fields=["jpg", "cls"], int64=["cls"]), "d17258a9555dc0"),
+    "paths": (lambda: source("p/*/*.jpg"), "ac5d90bbffd364"),
+    "labels": (lambda: source("p", labels="folders"), "6a03d9f6117a29"),
+    "mixed files": (lambda: source("p", decode=True), "fdc68e662c8112"),
+    "Folder": (lambda: image.Folder("p"), "1acddb80b63ae3"),
+    "Shards": (lambda: image.Shards("a.tar"), "ae0b8b22fce91e"),
+}
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_no_change_of_ours_changes_a_digest_of_data(kind, tmp_path, monkeypatch):
+    """Named caches of earlier versions would be refused."""
+    files_of_kinds(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    make, digest_before = OURS[kind]
+    dataset = make()
+    stored = dataset.cache("16MiB")._stage._stored() if isinstance(dataset, Pipe) else dataset
+    assert derive(stored).data == digest_before

@@ -45,7 +45,7 @@ class Shards(Decoded):
     used; else the headers of the shard are read once. A sample is one read. Can be pickled as its transforms can. Any
     number of threads and forked children."""
 
-    _of_errors = ("_files",)  # shards and stamps say all
+    _of_errors = ("_files", "_stamps")  # the sizes and times of the shards say all
 
     def __init__(
         self,
