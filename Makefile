@@ -186,7 +186,7 @@ test-go-race: ## test Go under the race detector
 		./cache ./loader ./shm $$($(GO) list ./server/... | grep -v /config) ./client ./source/...
 
 test-go-faults: ## test Go with kills and stops at every step of the protocol, a server and a pack
-	files=$$(grep -rl --include='*_test.go' '^//go:build faultpoints' cache server source tier internal/cli) && \
+	files=$$(grep -rl --include='*_test.go' '^//go:build faultpoints' cache client server source tier internal/cli) && \
 	tests=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' $$files | paste -sd '|') && \
 	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints -run "^($$tests)\$$" $$(dirname $$files | sort -u | sed 's|^|./|')
 

@@ -371,6 +371,17 @@ func TestDiskHoldsOthers(t *testing.T) {
 	}
 }
 
+// diedOpen runs a process that opens a disk and dies, so its control part stays. It returns what went wrong.
+func diedOpen(path string) error {
+	child := exec.Command(os.Args[0], "-test.run=^TestDiskControlRemoved$")
+	child.Env = append(os.Environ(), "STOCACHED_TEST_DIES="+path)
+	out, err := child.CombinedOutput()
+	if status, ok := child.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != unix.SIGKILL {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
 // openAndDie opens a disk cache, stores and reads a sample, and dies by SIGKILL.
 func openAndDie(path string, o DiskOptions) error {
 	d, err := OpenDisk(path, o)
@@ -451,11 +462,8 @@ func TestDiskControlRemoved(t *testing.T) {
 	for k := range 3 {
 		openers.Go(func() {
 			for round := range 15 {
-				child := exec.Command(os.Args[0], "-test.run=^TestDiskControlRemoved$")
-				child.Env = append(os.Environ(), "STOCACHED_TEST_DIES="+path)
-				out, err := child.CombinedOutput()
-				if status, ok := child.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != unix.SIGKILL {
-					t.Errorf("opener %d, round %d: %v\n%s", k, round, err, out)
+				if err := diedOpen(path); err != nil {
+					t.Errorf("opener %d, round %d: %v", k, round, err)
 				}
 			}
 		})

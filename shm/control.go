@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm/memory"
 )
 
@@ -50,6 +51,7 @@ func OpenControl(control, path string, h Header, g Geometry, b Backing) (*Segmen
 	if err != nil {
 		return nil, err
 	}
+	fault.At("control.opened")
 	return withControl(fd, control, path, h, g, b, func(s *Segment) (err error) {
 		var st unix.Stat_t
 		page, err := readHeader(fd)

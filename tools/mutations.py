@@ -540,7 +540,7 @@ DEFECTS = [
         "shm/control.go",
         "\t\t\ts.first, err = lockFile(fd, control, true)\n",
         "\t\t\tif s.first, err = lockFile(fd, control, true); err != nil {\n\t\t\t\terr = ErrExists\n\t\t\t}\n",
-        go("./client", "TestDiskControlRemoved"),
+        go("./client", "TestDiskControlRemovedAtOpening", "faultpoints"),
     ),
     Defect(
         "Tiers: machines that read at the same time load a sample each",

@@ -35,8 +35,8 @@ var (
 // rules is the direction: cmd -> server -> order, source, cache -> policy, shm; loader -> order,
 // source, client; client -> cache, shm; nothing points up.
 var rules = map[string]rule{
-	"shm": {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"},
-		"the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
+	"shm": {[]string{"internal/fault"}, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"},
+		"the segment is the lowest layer: anything may be built on it, so it builds on no other"},
 	"shm/memory": {nil, system,
 		"memory is counted below the segment: it is told which caches there are"},
 	"shm/diskfile": {[]string{"shm"}, system, "a file on a disk backs a segment, which knows it only as a backing"},
