@@ -723,7 +723,7 @@ DEFECTS = [
         "python/src/stocached/_loader/sampling.py",
         "if len(batch) == batch_size or not drop_last:",
         "if len(batch) == batch_size:",
-        python("loader/test_loader.py", "foreign_sampler"),
+        python("loader/test_stateful.py", "samplers_go_on"),
     ),
     Defect(
         "Python: a checkpoint is one sample ahead",

@@ -415,13 +415,19 @@ def test_setup_installs_with_uv_or_pip(tmp_path: Path, status: int, settings: st
 
 
 def test_mutations_fit_the_code() -> None:
-    """Each defect's text stands once in its file, so that `make mutations` can put it in."""
-    unfit = [
-        one.name
-        for one in mutations.DEFECTS
-        if Path(__file__).parents[1].joinpath(one.file).read_text().count(one.old) != 1
-    ]
+    """Each defect's text stands once in its file, so that `make mutations` can put it in. Its tests are there."""
+    unfit = [one.name for one in mutations.DEFECTS if (docs.ROOT / one.file).read_text().count(one.old) != 1]
     assert unfit == []
+    for one in mutations.DEFECTS:
+        if go := re.search(r"^cd (\S+) .*'\^\((.*)\)\$'$", one.test.run):
+            files = [*(docs.ROOT / go[1]).glob("*_test.go")]
+            names = [f"func {name}(" for name in go[2].split("|")]
+        else:
+            files = [docs.ROOT / name for name in re.findall(r"python/tests/\S+\.py", one.test.run)]
+            chosen = re.search(r"-k '(.*)'$", one.test.run)
+            names = re.findall(r"\w{4,}", chosen[1]) if chosen else []
+        text = "".join(file.read_text() for file in files)
+        assert all(name in text for name in names), one
 
 
 def test_commands_of_the_results_exist() -> None:
