@@ -581,9 +581,9 @@ STOC_API int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uin
 
 /* Where an epoch of a mix ends. */
 enum stoc_mix_stop {
-    STOC_MIX_FIRST = 0, /* when one dataset has been read to its end: no sample repeats */
-    /* when all have: datasets too small for their ratio start again, in another order, as often as
-     * needed */
+    STOC_MIX_FIRST = 0, /* where one dataset would begin again: no sample repeats */
+    /* when all have been read: datasets too small for their ratio start again, in another order, as
+     * often as needed */
     STOC_MIX_ALL = 1,
     STOC_MIX_LENGTH = 2 /* at `length`; the next epoch continues each dataset where it was */
 };

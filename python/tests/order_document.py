@@ -136,7 +136,7 @@ class Mix:
         self.length = length
         sizes = [order[1] for order in orders]
         if stop == 0:
-            self.go_on(lambda: any(count == n for count, n in zip(self.counts, sizes)))
+            self.go_on(lambda: self.counts[d := self.turn(len(self.turns))[0]] == sizes[d])
         elif stop == 1:
             self.go_on(lambda: all(count >= n for count, n in zip(self.counts, sizes)))
         else:

@@ -7,7 +7,7 @@
 /* the sum of the ratios is below it, so that a product of two fits into 64 bits */
 #define MAX_TURNS (UINT64_C(1) << 31)
 #define MAX_DATASETS 65536
-#define NEVER UINT64_MAX /* a position that no epoch has */
+#define NEVER (STOC_MAX_SAMPLES + 1) /* a position that no epoch has */
 /* A node of the tree passes its items to two children by their weights. The leaves are the
  * datasets. */
 struct node {
@@ -131,7 +131,7 @@ static uint64_t turns_before(const struct mixture *m, uint32_t k, uint64_t posit
     return k == n->lesser ? before : items - before;
 }
 
-/* The position of an item of a dataset: the inverse of turn_at. NEVER: from STOC_MAX_SAMPLES on. */
+/* The position of an item of a dataset: the inverse of turn_at. At most NEVER. */
 static uint64_t turn_position(const struct mixture *m, uint32_t k, uint64_t item)
 {
     while (k != m->root) {
@@ -151,7 +151,7 @@ static uint64_t turn_position(const struct mixture *m, uint32_t k, uint64_t item
         }
         k = parent;
     }
-    return item < STOC_MAX_SAMPLES ? item : NEVER;
+    return item < NEVER ? item : NEVER;
 }
 
 /* ------------------------------------------------------------ the mixture */
@@ -234,9 +234,9 @@ INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix)
             p->before = m->number * turns_before(m, d, mix->length);
             continue;
         }
-        uint64_t end = turn_position(m, d, p->order.samples - 1);
-        end += end != NEVER;
-        if (d == 0 || (end < positions) == (mix->stop == STOC_MIX_FIRST))
+        bool first = mix->stop == STOC_MIX_FIRST; /* up to the turn for which a dataset has no sample left */
+        uint64_t end = first ? turn_position(m, d, p->order.samples) : turn_position(m, d, p->order.samples - 1) + 1;
+        if (d == 0 || (end < positions) == first)
             positions = end;
     }
     return positions;

@@ -137,7 +137,7 @@ class MixedOrder:
         70 and 30 percent; or with a float among them, numbers that are rounded to parts of 2**30 of
         their sum.
     seed: with the ratios, it determines which dataset each position gets.
-    stop: where an epoch ends. "first": at the end of the first dataset that ends; no sample comes
+    stop: where an epoch ends. "first": where a dataset would begin again; no sample comes
         twice. "all": when all have ended; a dataset that ends before begins again, in another
         order. "length": after `length` positions; in the next epoch each dataset continues where it
         was.

@@ -371,7 +371,7 @@ def mix(
     weights: one for each pipe, above 0; floats are rounded to millionths of their sum. None: by their lengths n, or by
         n ** (1 / temperature): above 1, small pipes come more often.
     seed: with the weights, it says which pipe comes when, in all epochs.
-    stop: "first": an epoch ends with the first pipe that ends. "all": when all have ended; those that end before begin
+    stop: "first": an epoch ends where a pipe would begin again. "all": when all have ended; those that end before begin
         again, shuffled anew. A number: after so many items; in the next epoch each pipe goes on where it was.
 
     Raises InvalidError."""
