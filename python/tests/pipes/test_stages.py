@@ -39,7 +39,7 @@ def rows(n: int = 10) -> Pipe:
         (lambda: TEN.shuffle(1000), r"is it a seed or a buffer\? Write .shuffle\(seed=1000\)"),
         (lambda: TEN.shuffle(seed=1).map(double).shuffle(seed=2), "below .shuffle"),
         (lambda: mix([TEN, TEN]).shuffle(), "shuffle the pipes that are mixed"),
-        (lambda: TEN.batch(2).shuffle(), "below .batch"),
+        (lambda: TEN.batch(2).shuffle(), r"one item of several; write it above"),
         (lambda: TEN.shuffle(weights=[1.0] * 9), "of 10 samples"),
         (lambda: TEN.shuffle(draws=3), "weights="),
         (lambda: TEN.shuffle(seed=1).zip(TEN.shuffle(seed=2)).cache(), "different orders"),

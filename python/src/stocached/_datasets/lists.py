@@ -121,8 +121,8 @@ class WindowWalk(Walk):
         rank, world_size = ranks
         if world_size != self.world_size:
             raise StateError(
-                f"the state is of {world_size} ranks in the middle of an epoch, this job has {self.world_size}, and the items "
-                "of this pipe have no index; continue with as many ranks, or from a state between two epochs"
+                f"the state is in the middle of an epoch of world_size={world_size}, and this job has {self.world_size}; ranks "
+                "share the windows of this pipe, so continue with as many, or from a state between two epochs"
             )
         if not same(state.get("span"), self.span):
             raise StateError(

@@ -152,7 +152,7 @@ class Checkpoint:
             theirs = "a sampler, without seed= or order=" if given is None else f"{given!s:.300}"
             ours = order or "a sampler, without seed= or order="
             raise StateError(
-                f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed="
+                f"the state is of {theirs}, this loader has {ours}; make it with the same samples, chain or order=, and seed="
             )
         numbers = {key: number_in(state, key, most) for key, most in _NUMBERS[ordered].items()}
         if isinstance(walk, Shard) and (position := int(numbers["position"])) > len(walk.epoch):

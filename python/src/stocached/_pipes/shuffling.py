@@ -35,10 +35,11 @@ class Shuffle(Stage):
         stages = itertools.takewhile(lambda stage: type(stage) is not FlatMap, above.chain())
         before = next((stage for stage in stages if isinstance(stage, (Shuffle, Mix, Batch, Pack))), None)
         if before is not None:
-            raise self.refuse(
-                f"it stands below {before.shown()}, which gives an order already; leave one of them out"
-                + (", or shuffle the pipes that are mixed" if isinstance(before, Mix) else "")
-            )
+            advice = "makes one item of several; write it above"
+            if isinstance(before, (Shuffle, Mix)):
+                advice = "gives an order already; leave one of them out"
+                advice += ", or shuffle the pipes that are mixed" if isinstance(before, Mix) else ""
+            raise self.refuse(f"it stands below {before.shown()}{before.line}, which {advice}")
         if weights is None and draws is not None:
             raise self.refuse("draws= is for weights=; give both, or none")
         if weights is not None:
