@@ -262,6 +262,10 @@ def check_a_pipe_without_an_index(folder: Path) -> None:
         orders.append(mine)
         assert sorted(run.gather_for_metrics(mine, use_gather_object=True)) == list(range(N))
     assert [list(Order(N, seed=7).epoch(epoch))[run.process_index :: run.num_processes] for epoch in range(2)] == orders
+    rest = run.skip_first_batches(loader, 2)
+    for each in (rest, loader):
+        each.set_epoch(1)
+    assert indices(rest) == indices(loader)[2:]
 
 
 def check_equal_ends_of_a_pipe_without_an_index(folder: Path) -> None:

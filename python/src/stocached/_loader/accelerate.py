@@ -59,7 +59,9 @@ def check(loader: Any) -> None:
     """Called after `keep`, before accelerate takes a loader apart. Raises InvalidError if
     accelerate would read other samples than the loader."""
     if loader.batch_sampler is None and not loader._iterable and not isinstance(loader.sampler, BatchSampler):
-        raise InvalidError("accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=")
+        raise InvalidError(
+            "accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=; or if a pipe makes its batches, leave it out of prepare()"
+        )
     processes = _processes()
     shares = isinstance(loader.dataset, WithoutIndex)  # the loader deals windows or rows to ranks itself
     if processes == 1 or loader._order is None or shares:
@@ -131,7 +133,13 @@ def _make(dataset: Any, **arguments: Any) -> Any:
     loader = _loader_of(dataset, arguments.get("sampler") if batches is None else batches)
     if loader is None:
         return torch.utils.data.DataLoader(dataset, **arguments)
-    if isinstance(loader.dataset, WithoutIndex) or (batches is not None and batches is loader.batch_sampler):
+    if batches is not None and batches is loader.batch_sampler:
+        return loader
+    if isinstance(loader.dataset, WithoutIndex):  # the loader does not ask a sampler for batches
+        skipped = getattr(batches, "skip_batches", 0)  # of skip_first_batches
+        if skipped:
+            loader = loader._again(dataset=dataset)
+            loader._left_out = skipped
         return loader
     order = order_within(batches)
     if batches is not None and order is not None:

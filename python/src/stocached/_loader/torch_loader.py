@@ -103,6 +103,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     persistent_workers=True they live until `close` or the loader's end."""
 
     _remedy = remedy_of("DataLoader")
+    _left_out = 0  # batches that each epoch reads and does not give
 
     @takes(Arguments)
     def __init__(self: DataLoader[Any], *given: Any, **named: Any) -> None:  # Any: programs need not annotate loaders
@@ -151,7 +152,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
 
     def __len__(self) -> int:
         if isinstance(self.sampler, OrderSampler) and self.batch_size is not None:
-            return self._checkpoint.batches(self.sampler, self.batch_size, self.drop_last)
+            return self._checkpoint.batches(self.sampler, self.batch_size, self.drop_last) - self._left_out
         return super().__len__()
 
     def __iter__(self) -> Any:
@@ -161,7 +162,10 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
             warnings.warn(
                 "pin_memory=True, but no accelerator is found: batches come in memory that is not pinned", stacklevel=2
             )
-        return self._new_iteration()
+        iteration = self._new_iteration()
+        for _ in range(self._left_out):
+            next(iteration, None)
+        return iteration
 
     def _get_iterator(self) -> Any:
         return self._new_iteration()
