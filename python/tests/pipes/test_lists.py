@@ -301,7 +301,7 @@ def faults(x: int) -> list[int]:
 
 def test_worker_processes_keep_memory_that_is_free():
     (made,) = Loader(source(list(range(6))).flat_map(faults).batch(6), num_workers=1)
-    assert min(made) < 100  # 12,800 if the memory is new
+    assert min(made) < 6_400  # 12,800 if the memory is new; a heap with holes may take some
 
 
 @pytest.mark.parametrize(
