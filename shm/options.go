@@ -342,8 +342,8 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 		return least, fail(ErrInvalid, "%v", err)
 	}
 	if limit < least.SegmentBytes {
-		return least, tooSmall(limit, least.SegmentBytes, moreForSamples, "the smallest of %d samples (at least %d bytes) needs", samples,
-			units*UnitBytes)
+		return least, tooSmall(limit, least.SegmentBytes, moreForSamples,
+			"a cache for the smallest of %d samples (at least %d bytes) needs", samples, units*UnitBytes)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)
 	g, err := NewGeometry(flags, PolicyFirstCome, samples, 0, UnitBytes, records, payload)

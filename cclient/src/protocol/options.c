@@ -199,7 +199,8 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
         if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes) {
-            snprintf(why, sizeof why, "the smallest of %lu samples (at least %lu bytes) needs", o->samples, smallest);
+            snprintf(why, sizeof why, "a cache for the smallest of %lu samples (at least %lu bytes) needs", o->samples,
+                     smallest);
             return too_small(o->limit_bytes, h->g.segment_bytes, why, more_for_samples, error);
         }
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;

@@ -639,6 +639,9 @@ def test_without_a_server(run: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("STOCACHED_START", "never")
     with pytest.raises(stocached.NoServerError, match=r"STOCACHED_START=never.*stocached serve --on-demand --sockets"):
         tars()
+    monkeypatch.setenv("STOCACHED_START", "no")
+    with pytest.raises(stocached.InvalidError, match=r"STOCACHED_START='no': give never"):
+        tars()
     monkeypatch.delenv("STOCACHED_START")
     monkeypatch.setenv("PATH", str(run))
     monkeypatch.setattr(sys, "executable", str(run / "python"))

@@ -574,7 +574,7 @@ def test_files_that_change(bucket: Bucket, cache_name: str):
         (lambda: source("s3://data/bad.csv", remote={"x": 1}), InvalidError, "unknown key"),
         (lambda: source("s3://data/bad.points"), InvalidError, "files of points are read on this machine"),
         (lambda: source("https://host/*.csv"), InvalidError, "a web server lists nothing"),
-        (lambda: source("file:///nowhere/a.csv"), FileNotFoundError, "/nowhere/a.csv"),
+        (lambda: source("file:///nowhere/a.csv"), stocached.CacheNotFoundError, "file:///nowhere/a.csv: there is no"),
         (lambda: source("nothing://a/b.csv"), stocached.UnsupportedError, "does not read nothing:// addresses"),
         (lambda: source("dir://a::file:///b.csv"), stocached.UnsupportedError, "does not read dir:// addresses"),
         (lambda: source("reference://a/b.csv"), stocached.UnsupportedError, "does not read reference:// addresses"),
@@ -603,6 +603,50 @@ def test_other_schemes_are_read_by_fsspec():
     system.pipe({"/mixed/a.txt": b"1", "/mixed/deep/b.txt": b"2"})
     assert [item["__key__"] for item in source("memory://mixed", decode=True, remote={})] == ["a", "deep/b"]
     assert "run: pip install stocached[fsspec]" in without("fsspec", "stocached.source('gcs://a/b.csv')")
+
+
+def test_the_host_of_an_address_is_an_option_of_its_file_system():
+    class Hosts(fsspec.AbstractFileSystem):
+        protocol = "hosts"
+
+        def __init__(self, host: str, port: int = 1, **options: Any) -> None:
+            super().__init__(**options)
+            self.data = f"host,port\n{host},{port}\n".encode()
+
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            return {"name": path, "size": len(self.data)}
+
+        def ls(self, path: str, **_: Any) -> list[dict[str, Any]]:
+            return [self.info("a.csv")]
+
+        def cat_file(self, path: str, start: int, end: int) -> bytes:
+            return self.data[start:end]
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return path.removeprefix("hosts://").partition("/")[2]
+
+        @staticmethod
+        def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+            return {"host": path.removeprefix("hosts://").partition("/")[0]}
+
+    fsspec.register_implementation("hosts", Hosts, clobber=True)
+    assert [source(f"hosts://{host}/a.csv")[0]["host"] for host in ("one", "two")] == ["one", "two"]
+    assert source("hosts://one/a.csv", remote={"port": 2})[0] == {"host": "one", "port": "2"}
+
+
+def test_files_of_a_web_server_without_a_format_are_bytes():
+    with Web({"/a.jpg": b"1", "/b.jpg": b"2", "/c.bin": b"3"}) as web:
+        at = f"http://127.0.0.1:{web.server_port}"
+        assert [*source(f"{at}/b.jpg")] == [b"2"]
+        assert [*source(f"{at}/{{a,b}}.jpg")] == [*source(f"{at}/{{a..b}}.jpg")] == [b"1", b"2"]
+        assert sorted(Loader(source(f"{at}/{{a.jpg,c.bin}}").shuffle(seed=1).batch(1), num_workers=2)) == [
+            [b"1"],
+            [b"3"],
+        ]
+        for folder in ("", "*.jpg"):
+            with pytest.raises(InvalidError, match="a web server lists nothing; name its files by braces"):
+                source(f"{at}/{folder}")
 
 
 def test_web_servers_and_their_secrets():

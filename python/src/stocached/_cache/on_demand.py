@@ -198,7 +198,10 @@ class OnDemand:
 
     def _start(self) -> None:
         """Starts the server, or waits until another program has done so."""
-        if os.environ.get("STOCACHED_START") == "never":
+        start = os.environ.get("STOCACHED_START")
+        if start not in (None, "", "never"):
+            raise InvalidError(f"STOCACHED_START={start!r}: give never, which forbids to start a server, or unset it")
+        if start == "never":
             raise NoServerError(
                 f"no server of addresses on {self.folder}, and STOCACHED_START=never forbids to start one; start it: "
                 f"stocached serve --on-demand --sockets {self.folder}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-ADDRESSES = ("s3://", "gs://", "https://", "http://")
+WEB = ("https://", "http://")
+"""Of servers that list nothing."""
+ADDRESSES = ("s3://", "gs://", *WEB)
 
 
 def shown(text: str) -> str:

@@ -30,7 +30,7 @@ from .._common.errors import (
 )
 from .._common.numbers import index_of
 from .._common.one_line import one_line
-from .._common.remote_addresses import shown
+from .._common.remote_addresses import WEB, shown
 from .._common.warning import warn_user
 from .._image.decoded_members import decoded_item
 from .._samples.schema import Field
@@ -199,7 +199,7 @@ def source_of(address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of the source of an address. The ending says the kind, if settings do not. The last part
     of an address of files is a pattern, or a name, if it has a dot."""
     made = {name: _plain(name, value) for name, value in settings.items()}
-    path = shown(address) if address.startswith("http") else address  # without a query
+    path = shown(address) if address.startswith(WEB) else address  # without a query
     kind = made.setdefault("kind", _ENDINGS.get(os.path.splitext(path)[1], "dir"))
     made["path"] = address
     start = address.index("://") + 3

@@ -27,7 +27,7 @@ from .._common.errors import (
     UnsupportedError,
 )
 from .._common.one_line import one_line
-from .._common.remote_addresses import ADDRESSES, shown
+from .._common.remote_addresses import ADDRESSES, WEB, shown
 from .._memory.texts import Texts
 from .._shards.braces import expanded
 from .._shards.wildcards import INDEX, WILD, literal, plain, split
@@ -86,7 +86,7 @@ class ByServer:
 
     def below(self, folder: str, fits: Callable[[str], bool]) -> list[Listed]:
         """The files whose names begin with `folder`. fits: takes the rest of a name."""
-        if folder.startswith("http"):
+        if folder.startswith(WEB):
             raise InvalidError(
                 f"source({one_line(shown(folder))}): a web server lists nothing; name its files by braces"
             )
@@ -121,10 +121,10 @@ class ByServer:
 
 
 class ByFsspec:
-    """Files of any other scheme. remote: the storage options of its file system."""
+    """Files of any other scheme. remote: the storage options of its file system, more than those that the address has."""
 
-    def __init__(self, scheme: str, remote: Mapping[str, Any] | None) -> None:
-        self._scheme, self._options = scheme, dict(remote or {})
+    def __init__(self, address: str, remote: Mapping[str, Any] | None) -> None:
+        self._scheme, self._address, self._options = address.split(":", 1)[0], address, dict(remote or {})
         self._looked = dict[Listed, Listed]()  # what a look at a file told that is as it was listed
         self._system()
 
@@ -137,7 +137,8 @@ class ByFsspec:
                 f"{self._scheme}:// addresses need fsspec ({error}); run: pip install stocached[fsspec]"
             ) from None
         try:
-            return fsspec.filesystem(self._scheme, **self._options)
+            kind = fsspec.get_filesystem_class(self._scheme)  # an address may have a host, a user or a repository
+            return fsspec.filesystem(self._scheme, **{**kind._get_kwargs_from_urls(self._address), **self._options})
         except Exception as error:  # chains such as dir:// raise errors of any kind without the file system below
             raise UnsupportedError(
                 f"fsspec does not read {self._scheme}:// addresses here: {one_line(str(error))}"
@@ -166,7 +167,10 @@ class ByFsspec:
     def file(self, address: str) -> Listed:
         system = self._system()
         path = system._strip_protocol(address)
-        return self._listed(system, path, system.info(path))
+        try:
+            return self._listed(system, path, system.info(path))
+        except FileNotFoundError:
+            raise CacheNotFoundError(f"{address}: there is no file of this name; correct the address") from None
 
     def below(self, folder: str, fits: Callable[[str], bool]) -> list[Listed]:
         """As that of `ByServer`."""
@@ -206,7 +210,7 @@ class _Runs:
         self._runs: list[_Run] = []
 
     def read(self, file: RemoteFile, at: int, size: int) -> bytes:
-        key = file.address, file.stamp
+        key = file.place, file.address, file.stamp  # a name may lack the host
         before = [run for run in self._runs if run.key == key and run.last <= at + _OVER]
         run = max(before, key=lambda run: run.last, default=None) or _Run(key)
         # A thread takes it while it reads: another one then begins a run of its own.
@@ -267,7 +271,7 @@ class RemoteFile:
     """A file at an address, as `LocalFile`. Can be pickled. Any number of threads and forked children."""
 
     def __init__(self, place: ByServer | ByFsspec, listed: Listed) -> None:
-        self._place = place
+        self.place = place
         self.address, self.size, tag = listed
         self.path, self.stamp = shown(self.address), (self.size, tag)
 
@@ -280,7 +284,7 @@ class RemoteFile:
     def now(self, at: int, size: int, more: int = 0) -> bytes:
         """By a request of its own. more: bytes after these that are welcome, so the result may be longer."""
         try:
-            return self._place.read(self, at, size, more)
+            return self.place.read(self, at, size, more)
         except ReplacedError:
             raise ReplacedError(f"{self.path} has changed since it was opened; make the pipe again") from None
 
@@ -357,12 +361,12 @@ def _narrow(spans: list[Span]) -> int:
 def files_of(text: str, remote: Mapping[str, Any] | None) -> RemoteFiles:
     """The files that an address names: braces, wildcards, a folder, or one. remote: how to reach them. Raises InvalidError,
     UnsupportedError, and the errors of an address."""
-    place = ByServer(remote) if text.startswith(ADDRESSES) else ByFsspec(text.split(":", 1)[0], remote)
+    place = ByServer(remote) if text.startswith(ADDRESSES) else ByFsspec(text, remote)
     found, single, folders = list[Listed](), list[str](), list[str]()
     exact = isinstance(place, ByFsspec) and literal(text) != text and place.exists(text)
     for address in [text] if exact else expanded(text):
         start = address.index("://") + 3
-        path = shown(address)[start:] if address.startswith("http") else address[start:]
+        path = shown(address)[start:] if address.startswith(WEB) else address[start:]
         name = path if exact else plain(path)
         if name is None:
             base, some = _matching(place, address[:start], path)

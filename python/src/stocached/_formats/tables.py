@@ -53,7 +53,7 @@ class Table:
             __import__(self.module)
         except ImportError as error:
             raise UnsupportedError(
-                f"{printable(str(path))}: {self.what} needs {self._library()} ({error}); run: pip install stocached[{self.extra}]"
+                f"{printable(str(path))} needs {self._library()} ({error}); run: pip install stocached[{self.extra}]"
             ) from None
         with self._reading(InvalidError, f"{printable(str(path))} is no {self.what} that can be read"):
             names = self._look()

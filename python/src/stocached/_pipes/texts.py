@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .._common.errors import CacheNotFoundError, InvalidError
 from .._common.notes import raise_noted
 from .._common.one_line import one_line, printable
-from .._common.remote_addresses import ADDRESSES, shown
+from .._common.remote_addresses import ADDRESSES, WEB, shown
 from .._formats import registry
 from .._formats.elements import Elements
 from .._memory.texts import PIECE, Texts, folder_of
@@ -151,7 +151,7 @@ def _of_objects(text: str, format: str | None, options: dict[str, Any], decode: 
     others = {*plainly} - {"remote"}
     # A server of this kind expands no braces of folders and no ranges, and finds nothing wrong if a name is missing.
     listed = "{" in made["path"] or ".." in shown_text or not all(map(WILD.search, ones))
-    several = "{" in shown_text and listed and not folder
+    several = text.startswith(WEB) or ("{" in shown_text and listed and not folder)
     if kind == "dir" and not own and (others & registry.options_read() or (not others and several)):
         return _of_files(text, None, plainly, False)
     may_be_files = kind == "dir" and not own and not others
@@ -168,6 +168,7 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
     name = one_line(shown(text))
     kind = registry.named(text, format, False)
     remote, by_server = options.pop("remote", None), text.startswith(ADDRESSES)
+    lists = by_server and not text.startswith(WEB)  # so that the server reads folders
     files = remote_files.files_of(text, remote)
     served = options if remote is None else {"remote": remote, **options}  # options for what the server reads
     if decode:
@@ -181,7 +182,7 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
         if listed is not None:
             return _of_listed(listed, options)
     if format is None:
-        instead = 'kind="dir" for the bytes of all' if by_server else "a pattern of the others for their bytes"
+        instead = 'kind="dir" for the bytes of all' if lists else "a pattern of the others for their bytes"
         kind = registry.chosen(files.texts, files[0], text, instead)
     if kind is _TAR and by_server:
         return _of_tars(files.names, text, served, False)
@@ -189,7 +190,7 @@ def _of_files(text: str, format: str | None, options: dict[str, Any], decode: bo
         return Elements(kind, files, options)
     if options:
         raise InvalidError(f"source({name}): {', '.join(options)} are for files of a format, and these are bytes alone")
-    if not by_server:
+    if not lists:
         return mixed.Whole(files)
     from .._datasets import address_dataset  # few programs need it
 
