@@ -76,7 +76,7 @@ func AnsweredBytes(contentRange string, offset int64, n int, bytes int64) (int64
 	if contentRange == "" {
 		if offset != 0 || bytes < 0 || bytes > int64(n) {
 			return 0, fmt.Errorf("the server answered a request for a part with the whole (bytes: %d; -1: it does not say); use a "+
-				"server that knows ranges", bytes)
+				"server that knows ranges, as nginx does, and Python's http.server does not", bytes)
 		}
 		return bytes, nil
 	}

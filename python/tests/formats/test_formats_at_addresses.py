@@ -91,6 +91,7 @@ FOLDERS: list[tuple[str, dict[str, bytes], dict[str, Any], Any]] = [
     ("options", {"1.jpg": b"a"}, {"columns": ["y"]}, "columns are for files of a format, and these are bytes alone"),
     ("mixed", {"1.jpg": b"a", "2.JPG": b"", "b/x.jsonl": b""}, {}, r"several formats: 2 \.jpg, 1 \.jsonl.*mixed/\*\*/\*\.jsonl"),
     ("packed", {"x.jsonl.gz": b""}, {}, r"packed/x\.jsonl\.gz is compressed.*; unpack it: gunzip -k x\.jsonl\.gz; or write"),
+    ("packed tar", {"x.tgz": b""}, {}, r"packed tar/x\.tgz is compressed.*; unpack it: gunzip -k x\.tgz; or write"),
     ("bad", {"shard.00000.mds": b"", "index.json": b'{"version": 2, "shards": [{"format": "xsv"}]}'}, {}, "of 'xsv'; version 2"),
     ("cut", {"shard.00000.mds": b"", "index.json": b"{"}, {}, r"several formats: 1 \.json, 1 \.mds"),
 ]  # fmt: skip

@@ -212,7 +212,7 @@ def test_quotation_marks_that_do_not_pair_are_bad_records(record: str, tmp_path:
 
 def test_a_bad_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'[\n1\n\n{"a": \n"\xff"\n' + b"[" * 100_000)
+    path.write_bytes(b'[\n1\n\n{"a": \n"\xff"\n' + b"[" * 100_000 + b'\n"\v"')
     pipe = source(path)
     assert pipe[1] == 1
     for number, words in (
@@ -220,6 +220,7 @@ def test_a_bad_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (2, r"line 4 \(element 2, byte 5\): no JSON: Expecting value at its character 8"),
         (3, r"line 5 .*: no UTF-8: .*iconv -f latin1 -t utf-8"),
         (4, "line 6.*recursion"),
+        (5, "line 7.*no JSON: Invalid control character at its character 2"),
     ):
         with pytest.raises(BadSampleError, match=rf"a\.jsonl, {words}"):
             pipe[number]

@@ -90,9 +90,10 @@ def test_a_shard_without_samples_comes_first(shards: Path, options: dict[str, An
 
 def test_paths_and_compressed_shards(shards: Path):
     assert source(shards / "*.tar", format="paths")[1] == str(shards / "1.tar")
-    (shards / "2.tar.gz").write_bytes(b"")
-    with pytest.raises(InvalidError, match=r"2\.tar\.gz is compressed.*gunzip -k"):
-        source(shards / "*.gz")
+    for name, words in (("2.tar.gz", "gunzip -k"), ("2.tgz", "gunzip -k"), ("2.txz", "unxz -k")):
+        (shards / name).write_bytes(b"")
+        with pytest.raises(InvalidError, match=f"{name} is compressed.*{words}"):
+            source(shards / name)
 
 
 def test_labels_of_files(tmp_path: Path):

@@ -83,7 +83,11 @@ class JsonLines(Lines):
             raise BadSampleError(f"no UTF-8: {error}; {_RECODED}") from None
         except (ValueError, RecursionError) as error:
             more = "" if k else "; of a file that is one JSON value, jq -c '.[]' FILE makes lines"
-            why = f"{error.msg} at its character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
+            why = (
+                f"{error.msg.removesuffix(' at')} at its character {error.pos + 1}"
+                if isinstance(error, json.JSONDecodeError)
+                else error
+            )
             raise BadSampleError(f"no JSON: {why}{more}") from None
 
 

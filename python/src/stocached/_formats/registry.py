@@ -24,6 +24,7 @@ from .._shards.wildcards import literal
 PATHS = "paths"
 INSTEAD = f'format="{PATHS}" for the paths of all'
 _UNPACKED = {".gz": "gunzip", ".zst": "unzstd", ".bz2": "bunzip2", ".xz": "unxz", ".lz4": "unlz4"}
+_TARS = {".tgz": ".gz", ".tbz2": ".bz2", ".txz": ".xz"}
 _STREAM = (
     "it is a stream, as datasets of Hugging Face keep them: give source() the dataset, or write the file anew by "
     "pyarrow.ipc.new_file"
@@ -163,7 +164,8 @@ def names_read() -> str:
     """What tells names of objects that are not read whole, for Python and Go. An object of another name may be among them."""
     endings = "|".join(re.escape(ending) for each in FORMATS.values() for ending in each.endings)
     packed = "|".join(map(re.escape, _UNPACKED))
-    return rf"(?i)(?:{endings})(?:-\d+-of-\d+|{packed})?$|^index\.json$"
+    tars = "|".join(map(re.escape, _TARS))
+    return rf"(?i)(?:(?:{endings})(?:-\d+-of-\d+|{packed})?|{tars})$|^index\.json$"
 
 
 def options_read() -> set[str]:
@@ -239,6 +241,8 @@ def _refuse_compressed(path: str, text: str, instead: str) -> None:
 
     A program may have a class of its own for such paths, and those of MDS are read by their folder."""
     stem, ending = os.path.splitext(path.lower())
+    if ending in _TARS:
+        stem, ending = stem + ".tar", _TARS[ending]
     inner = of_ending(stem)
     if ending in _UNPACKED and inner is not None and isinstance(inner.of, str) and inner.name != "mds":
         name = printable(path)
