@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import python
 
-from stocached import InvalidError, Loader, source
+from stocached import InvalidError, Loader, SchemaError, source
 from stocached._formats import arrays
 
 
@@ -51,6 +51,8 @@ def test_rows_may_be_changed(tmp_path: Path):
         pipe[7]["x"][:] = 1
         assert pipe[7]["x"].tolist() == [0, 0]
         assert pipe[7]["day"] == np.datetime64("1970-01-01")
+        with pytest.raises(SchemaError, match=r"'day': dtype .*M8\[D\].* cannot be cached.* \.astype"):
+            next(iter(Loader(pipe.cache("64MiB").batch(2))))
 
 
 def test_stored_rows_take_no_memory_and_compressed_ones_are_shared(tmp_path: Path):

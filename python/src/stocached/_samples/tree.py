@@ -161,7 +161,7 @@ def kind_of(value: Any, path: str) -> tuple[str, int]:
         return "tensor", _code_of(value, path)
     if kind in _ARRAYS and not value.dtype.hasobject:
         return "array", _code_of(value, path)
-    if isinstance(value, np.generic) and not value.dtype.hasobject and value.dtype.kind in "biufc":
+    if isinstance(value, np.generic) and not value.dtype.hasobject and value.dtype.kind in "biufcmM":
         return "scalar", _code_of(value, path)
     if kind is bytes or kind is str:
         return kind.__name__, _dtypes.BYTES
@@ -200,7 +200,7 @@ def _code_of(value: Any, path: str) -> int:
     try:
         return _code_of_dtype(value.dtype)
     except InvalidError as error:
-        raise SchemaError(f"{called(path)}: {error}; convert it in the dataset") from None
+        raise SchemaError(f"{called(path)}: {error}; convert it before, such as by .astype or .tolist") from None
 
 
 def _describe(value: Any) -> str:
