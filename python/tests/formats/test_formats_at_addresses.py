@@ -612,10 +612,10 @@ def test_the_host_of_an_address_is_an_option_of_its_file_system():
 
         def __init__(self, host: str, port: int = 1, **options: Any) -> None:
             super().__init__(**options)
-            self.data = f"host,port\n{host},{port}\n".encode()
+            self.data, self.time = f"host,port\n{host},{port}\n".encode(), "1"
 
         def info(self, path: str, **_: Any) -> dict[str, Any]:
-            return {"name": path, "size": len(self.data)}
+            return {"name": path, "size": len(self.data), "modify": self.time}  # as of ftp
 
         def ls(self, path: str, **_: Any) -> list[dict[str, Any]]:
             return [self.info("a.csv")]
@@ -634,6 +634,10 @@ def test_the_host_of_an_address_is_an_option_of_its_file_system():
     fsspec.register_implementation("hosts", Hosts, clobber=True)
     assert [source(f"hosts://{host}/a.csv")[0]["host"] for host in ("one", "two")] == ["one", "two"]
     assert source("hosts://one/a.csv", remote={"port": 2})[0] == {"host": "one", "port": "2"}
+    pipe = source("hosts://one/a.csv")
+    fsspec.filesystem("hosts", host="one").time = "2"
+    with pytest.raises(stocached.ReplacedError):
+        pipe[0]
 
 
 def test_files_of_a_web_server_without_a_format_are_bytes():

@@ -56,6 +56,7 @@ _TELL = (
     "lastmodified",
     "last_modified",
     "modified",
+    "modify",
     "modificationtime",
     "updated",
     "created",
