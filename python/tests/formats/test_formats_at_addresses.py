@@ -618,25 +618,26 @@ def test_the_host_of_an_address_is_an_option_of_its_file_system():
             return {"name": path, "size": len(self.data), "modify": self.time}  # as of ftp
 
         def ls(self, path: str, **_: Any) -> list[dict[str, Any]]:
-            return [self.info("a.csv")]
+            return [self.info("/a.csv")]
 
         def cat_file(self, path: str, start: int, end: int) -> bytes:
             return self.data[start:end]
 
         @classmethod
         def _strip_protocol(cls, path: str) -> str:
-            return path.removeprefix("hosts://").partition("/")[2]
+            return "/" + path.removeprefix("hosts://").partition("/")[2]
 
         @staticmethod
         def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
-            return {"host": path.removeprefix("hosts://").partition("/")[0]}
+            return {"host": path.removeprefix("hosts://").partition("/")[0].rpartition("@")[2]}
 
     fsspec.register_implementation("hosts", Hosts, clobber=True)
     assert [source(f"hosts://{host}/a.csv")[0]["host"] for host in ("one", "two")] == ["one", "two"]
     assert source("hosts://one/a.csv", remote={"port": 2})[0] == {"host": "one", "port": "2"}
-    pipe = source("hosts://one/a.csv")
+    pipe = source("hosts://user:hunter2@one/a.csv")
+    assert "hunter2" not in f"{pipe} {pipe._stage.where(0)}"
     fsspec.filesystem("hosts", host="one").time = "2"
-    with pytest.raises(stocached.ReplacedError):
+    with pytest.raises(stocached.ReplacedError, match="hosts://one/a.csv has changed"):
         pipe[0]
 
 

@@ -9,8 +9,9 @@ ADDRESSES = ("s3://", "gs://", *WEB)
 
 def shown(text: str) -> str:
     """A text for people: an address without its user, password and query."""
-    if not text.startswith(ADDRESSES):
-        return text
-    scheme, rest = text.split("://", 1)
+    scheme, found, rest = text.partition("://")
     host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0] if scheme.startswith('http') else path}"
+    user, _, bare = host.rpartition("@")
+    if not text.startswith(ADDRESSES):  # of fsspec, where what stands before @ may be a container
+        return f"{scheme}://{bare}{slash}{path}" if found and ":" in user else text
+    return f"{scheme}://{bare}{slash}{path.partition('?')[0] if scheme.startswith('http') else path}"

@@ -153,13 +153,18 @@ class ByFsspec:
         }
         told = [*[known[key] for key in _TELL if key in known][:1], known.get("ino", "")]
         tag = int.from_bytes(hashlib.sha256(json.dumps(told).encode()).digest()[:7], "little") if told[0] else 0
-        return system.unstrip_protocol(path), int(about["size"] or 0), tag
+        return self._name(system, path), int(about["size"] or 0), tag
+
+    def _name(self, system: Any, path: str) -> str:
+        """With the host, which file systems leave out, and two of them have files of one name."""
+        host = system.storage_options.get("host")
+        return f"{self._scheme}://{host}{path}" if host and path[:1] == "/" else str(system.unstrip_protocol(path))
 
     def shown(self, address: str) -> str:
         """As that of `ByServer`."""
         system = self._system()
         slash = "/" if address.endswith("/") else ""
-        return str(system.unstrip_protocol(system._strip_protocol(address))).rstrip("/") + slash
+        return self._name(system, system._strip_protocol(address)).rstrip("/") + slash
 
     def exists(self, address: str) -> bool:
         system = self._system()
@@ -171,7 +176,7 @@ class ByFsspec:
         try:
             return self._listed(system, path, system.info(path))
         except FileNotFoundError:
-            raise CacheNotFoundError(f"{address}: there is no file of this name; correct the address") from None
+            raise CacheNotFoundError(f"{shown(address)}: there is no file of this name; correct the address") from None
 
     def below(self, folder: str, fits: Callable[[str], bool]) -> list[Listed]:
         """As that of `ByServer`."""
@@ -211,7 +216,7 @@ class _Runs:
         self._runs: list[_Run] = []
 
     def read(self, file: RemoteFile, at: int, size: int) -> bytes:
-        key = file.place, file.address, file.stamp  # a name may lack the host
+        key = file.place, file.address, file.stamp  # a name may lack the port or more
         before = [run for run in self._runs if run.key == key and run.last <= at + _OVER]
         run = max(before, key=lambda run: run.last, default=None) or _Run(key)
         # A thread takes it while it reads: another one then begins a run of its own.
