@@ -358,7 +358,7 @@ STOC_API int stoc_flush(stoc_cache *cache, unsigned timeout_ms);
 
 /* A fill in pieces: stoc_claim (STORED: claimed), then stoc_write any number of times, then
  * stoc_publish (STORED) or stoc_abort. Bytes never written are 0, or what the slot held before. The
- * caller owns the struct. Its members are private. */
+ * caller owns the struct. Its members are private. EINVAL: the claim is not open. */
 struct stoc_claim {
     stoc_cache *cache;
     uint64_t sample, word, offset, length, written;

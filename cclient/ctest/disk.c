@@ -593,6 +593,7 @@ TEST(written_later)
     }
     EQUAL(stoc_set_later(NULL, 0, NULL, 0), STOC_ECLOSED);
     EQUAL(stoc_flush(NULL, 0), STOC_ECLOSED);
+    EQUAL(stoc_disk_look(NULL, NULL), STOC_ECLOSED);
     stoc_cache *memory = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES));
     EQUAL(put_later(memory, 1, false), STOC_EINVAL);
     EQUAL(stoc_flush(memory, 0), 0);

@@ -496,7 +496,9 @@ int stoc_disk_look(stoc_cache *c, struct stoc_error *error)
     unsigned char page[STOC_HEADER_BYTES];
     struct stat st;
     const char *did = NULL;
-    if (!c || !c->disk)
+    if (!c)
+        return fail(error, STOC_ECLOSED, 0, "the cache is closed");
+    if (!c->disk)
         return fail(error, STOC_EINVAL, 0, "this is no disk cache");
     if (stat_path(c->path, &st) != 0) {
         if (errno != ENOENT)
