@@ -322,7 +322,8 @@ def _run(command: list[str], log: str, until: float, environment: Mapping[str, s
 
 
 def _by() -> str:
-    return f"{os.path.basename(sys.argv[0] if sys.argv else '') or 'python'}, pid {os.getpid()}"
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return f"{'python' if name in ('', '-', '-c', '-m') else name}, pid {os.getpid()}"
 
 
 def _keys() -> tuple[str | None, ...]:
