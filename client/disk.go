@@ -162,8 +162,13 @@ func (d *Disk) SetLater(i int, data []byte) (Result, error) {
 	return d.c.SetLater(i, data, func(epoch uint64) bool { return d.queue.Put(waiting{i, epoch}, data) })
 }
 
-// Flush waits until no sample of SetLater waits for its write. It returns the cause of ctx.
-func (d *Disk) Flush(ctx context.Context) error { return d.queue.Flush(ctx) }
+// Flush waits until no sample of SetLater waits for its write. It returns the cause of ctx, or ErrClosed.
+func (d *Disk) Flush(ctx context.Context) error {
+	if err := d.queue.Flush(ctx); err != nil {
+		return err
+	}
+	return d.c.CountPassed(0) // Close drops samples after a while
+}
 
 // set calls a function that stores a sample, and leaves the disk out if it fails.
 func (d *Disk) set(store func() (Result, error)) (Result, error) {

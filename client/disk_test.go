@@ -336,6 +336,7 @@ func TestDiskSetLater(t *testing.T) {
 	holds(7)
 	fatal.If(t, d.Close())
 	expect.Fails(d.SetLater(9, diskBytes(9, 100)))(t, ErrClosed)
+	expect.Error(t, d.Flush(context.Background()), ErrClosed)
 }
 
 // Ensure that a disk without room for all samples holds others than the cache in memory, also in a later program.
