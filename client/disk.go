@@ -167,7 +167,7 @@ func (d *Disk) Flush(ctx context.Context) error {
 	if err := d.queue.Flush(ctx); err != nil {
 		return err
 	}
-	return d.c.CountPassed(0) // Close drops samples after a while
+	return d.c.CountPassed(0) // ErrClosed: Close drops what waits after a while
 }
 
 // set calls a function that stores a sample, and leaves the disk out if it fails.
