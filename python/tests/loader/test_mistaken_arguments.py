@@ -334,7 +334,9 @@ def test_a_size_that_is_too_small_says_what_would_do():
     for made in ({"slots": 20}, {"variable": True}, {"variable": True, "policy": "lru"}):
         with pytest.raises(CacheMemoryError, match=r" needs? \d+\.\d\d MiB, more than the size of 1\.00 MiB; give "):
             Cache.create(samples=1000, shape=(-1 if "variable" in made else 1,), size="1MiB", **made)
-    with pytest.raises(CacheMemoryError, match=r"a cache for the smallest of 1000 samples \(at least \d+ bytes\) needs"):
+    with pytest.raises(
+        CacheMemoryError, match=r"a cache for the smallest of 1000 samples \(at least \d+ bytes\) needs"
+    ):
         Cache.create(samples=1000, shape=(-1,), size="1KiB", variable=True)
     with pytest.raises(CacheMemoryError, match=r"MiB one\. A size without a unit is bytes"):
         Loader(Pairs(), 4, size=1)

@@ -384,7 +384,7 @@ def test_memory_of_the_overflow_is_lent_to_the_next_answers():
 
 @pytest.mark.parametrize(
     ("limit", "bytes_", "told"),
-    [(32, 1000, ""), (2048, 12_000_000, ""), (32, 3_000_000, "may write files of 33554432 bytes at most")],
+    [(32, 1000, ""), (1024, 12_000_000, ""), (32, 1_000_000, "may write files of 33554432 bytes at most")],
 )
 def test_where_files_must_be_short(limit: int, bytes_: int, told: str):
     """limit: in MiB. Places are used again, so an epoch may have more bytes than a file."""
@@ -392,8 +392,8 @@ def test_where_files_must_be_short(limit: int, bytes_: int, told: str):
         import resource
         from stocached import Loader, SystemCallError
         resource.setrlimit(resource.RLIMIT_FSIZE, ({limit} << 20,) * 2)
-        items = [bytes([k]) * {bytes_} for k in range(200)]
-        loader = Loader(items, 2, num_workers=2)
+        items = [bytes([k]) * {bytes_} for k in range(95)]
+        loader = Loader(items, 2, num_workers=1)
         try:
             assert [item for batch in loader for item in batch] == items
         except SystemCallError as error:
