@@ -578,6 +578,12 @@ OURS = {
     "mixed files": (lambda: source("p", decode=True), "fdc68e662c8112"),
     "Folder": (lambda: image.Folder("p"), "1acddb80b63ae3"),
     "Shards": (lambda: image.Shards("a.tar"), "ae0b8b22fce91e"),
+    "files of Folder": (lambda: image.Folder("p").encoded(), "ab5f51d75b215e"),
+    "files of a Subset": (lambda: image.Folder("p").encoded([1, 0]), "093512bac3b500"),
+    "files of Shards": (lambda: image.Shards("a.tar").encoded(), "9d6fae26ff6e5d"),
+    "a class": (Pixels, "b07589e7ea281c"),
+    "classes": (lambda: Around(Pixels()), "1c4b18782e6bb4"),
+    "tuples": (lambda: [(np.zeros(2), 1)] * 3, "d095f4e72e5c3c"),
 }
 
 

@@ -159,11 +159,14 @@ class Encoded:
     Its fingerprint depends on no step: other steps take the same bytes."""
 
     _of_errors = ("_decoding",)
+    indices: Sequence[Any] | None = None  # an attribute of a Subset only: it would change the fingerprint
 
     def __init__(self, dataset: Decoded, indices: Sequence[Any] | None) -> None:
         """Raises InvalidError, as `Decoded.decoding`."""
         self._decoding = dataset.decoding
-        self.dataset, self.indices = copy.copy(dataset), indices
+        self.dataset = copy.copy(dataset)
+        if indices is not None:
+            self.indices = indices
         self.dataset.transform = None
         del self.dataset.decode
 
