@@ -326,7 +326,7 @@ def test_a_program_that_is_attached_keeps_it(run: Path):
 
 
 def test_commands_say_who_started_it(run: Path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["-c"])  # of python -c, which has no script to name
+    monkeypatch.setattr(sys, "argv", ["-c"])  # python -c has no script to name
     pipe = tars()  # as long as it is there, the server stays
     assert pipe[0]["txt"] == b"sample 0-0"  # a kept list of members may need no request
     (pid,) = servers(run)

@@ -12,6 +12,6 @@ def shown(text: str) -> str:
     scheme, found, rest = text.partition("://")
     host, slash, path = rest.partition("/")
     user, _, bare = host.rpartition("@")
-    if not text.startswith(ADDRESSES):  # of fsspec, where what stands before @ may be a container
+    if not text.startswith(ADDRESSES):  # fsspec has it, and before @ may stand a container
         return f"{scheme}://{bare}{slash}{path}" if found and ":" in user else text
     return f"{scheme}://{bare}{slash}{path.partition('?')[0] if scheme.startswith('http') else path}"

@@ -136,7 +136,7 @@ def _make(dataset: Any, **arguments: Any) -> Any:
     if batches is not None and batches is loader.batch_sampler:
         return loader
     if isinstance(loader.dataset, WithoutIndex):  # the loader does not ask a sampler for batches
-        skipped = getattr(batches, "skip_batches", 0)  # of skip_first_batches
+        skipped = getattr(batches, "skip_batches", 0)  # skip_first_batches sets it
         if skipped:
             loader = loader._again(dataset=dataset)
             loader._left_out = skipped
