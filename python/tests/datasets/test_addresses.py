@@ -370,7 +370,7 @@ def test_commands_say_what_fails_at_a_server_that_reads_parts(run: Path):
 
     until(lambda: "fails: files of programs: reads fail (unavailable)" in said("ls"))
     assert "reads that have failed and will be tried again: 1" in said("health")
-    assert "kind=unavailable tried_again=true" in next(run.glob("*/*/server.log")).read_text()
+    until(lambda: "kind=unavailable tried_again=true" in next(run.glob("*/*/server.log")).read_text())
     bucket.start(*KEYS)
     reader.join()
     bucket.close()
