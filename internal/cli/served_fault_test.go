@@ -248,11 +248,12 @@ var serverDeaths = []serverDeath{
 // notServers are the kinds of fault points that a server never passes, or only after another error, with the
 // process that dies there.
 var notServers = map[string]string{
-	"find":  "every reader; it holds nothing",
-	"abort": "who gives up a claim, on a full tmpfs: ./cache",
-	"clear": "who clears: ./cache",
-	"copy":  "who reads: ./cache",
-	"evict": "who evicts, which no server does yet: ./cache",
+	"find":    "every reader; it holds nothing",
+	"abort":   "who gives up a claim, on a full tmpfs: ./cache",
+	"clear":   "who clears: ./cache",
+	"copy":    "who reads: ./cache",
+	"evict":   "who evicts, which no server does yet: ./cache",
+	"control": "who opens a disk cache: ./client",
 }
 
 // Ensure that a server dies at each fault point in its sources, and in those of the packages that
