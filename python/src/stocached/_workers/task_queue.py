@@ -120,10 +120,8 @@ class TaskQueue:
         self._lent: set[int] = set()
         self._spare: list[_Place] = []  # those to be lent again
         self._kept = 0  # bytes of memory of all places
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        self._longest = (
-            2**63 if limit == resource.RLIM_INFINITY else limit
-        )  # bytes of a file that the program may write
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]  # bytes of a file that the program may write
+        self._longest = 2**63 if limit == resource.RLIM_INFINITY else limit
         self._most_lent = min(_MOST_LENT, self._longest // (4 * PLACE))  # each takes up to 2 * PLACE of the overflow
         self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
 
