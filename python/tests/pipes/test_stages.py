@@ -162,7 +162,9 @@ def test_temperature_flattens_ratios():
     wanted = np.array([900, 90, 10]) ** (1 / 3)
     assert np.abs(shares - wanted / wanted.sum()).max() < 0.005
     assert np.bincount(list(mix(sides, stop="all"))).tolist() == [900, 90, 10]
-    assert np.bincount(list(mix(sides))).tolist() == [900, 90, 10]  # by length, no pipe ends before the others
+    for lengths in ((900, 90, 10), (1, 5, 1), (7, 4, 3, 13)):  # by length, no pipe ends before the others
+        sides = [source([k] * n) for k, n in enumerate(lengths)]
+        assert np.bincount(list(mix(sides))).tolist() == [*lengths]
 
 
 # ------------------------------------------------------------ caches

@@ -258,7 +258,8 @@ def ratios_of(weights: Sequence[float] | None, temperature: float | None, sizes:
         t = 1.0 if temperature is None else float(temperature)
         if not t > 0:
             raise InvalidError(f"mix(): temperature={temperature!r} is not above 0")
-        weights = [n ** (1 / t) for n in sizes]
+        # Whole numbers are exact, so all items come.
+        weights = sizes if t == 1 and sum(sizes) < 2**31 else [n ** (1 / t) for n in sizes]
     elif len(weights) != len(sizes):
         raise InvalidError(f"mix(): {len(sizes)} pipes and {len(weights)} weights; there is one for each pipe")
     for d, weight in enumerate(weights):
